@@ -1,0 +1,94 @@
+"""``loadmaster VERB``: finds the verb's file, parses its options, runs it and turns errors into one line."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from loadmaster import __version__
+from loadmaster.errors import LoadmasterError, UnknownNameError, UsageError
+
+_VERBS = Path(__file__).with_name("verbs")
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose complaints are UsageErrors, so that every error is printed the same way."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing usage and leaving."""
+        raise UsageError(message, hint=f"{self.prog} --help lists the options")
+
+
+def verbs() -> dict[str, str]:
+    """Every verb with the first line of its docstring, read without importing it."""
+    found = {}
+    for path in sorted(_VERBS.glob("[!_]*.py")):
+        doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        found[path.stem.replace("_", "-")] = doc.partition("\n")[0]
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code: 0 yes, 1 failure, 2 usage, 3 does not fit."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _dispatch(arguments)
+        sys.stdout.flush()
+        return code
+    except LoadmasterError as error:
+        print(f"loadmaster: {error}", file=sys.stderr)  # noqa: T201
+        if error.hint:
+            print(f"  {error.hint}", file=sys.stderr)  # noqa: T201
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader of a pipe has left (``| head``); say nothing, also not at interpreter shutdown.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        if arguments[1:]:
+            return _dispatch([arguments[1], "--help"])
+        sys.stdout.write(_help())
+        return 0
+    if arguments[0] in ("-V", "--version"):
+        sys.stdout.write(f"loadmaster {__version__}\n")
+        return 0
+    name = arguments[0]
+    if not (_VERBS / f"{name.replace('-', '_')}.py").is_file() or name.startswith("_"):
+        raise UnknownNameError("command", name, difflib.get_close_matches(name, verbs(), n=2), hint="loadmaster --help lists the commands")
+    module = importlib.import_module(f"loadmaster.cli.verbs.{name.replace('-', '_')}")
+    parser = Parser(
+        prog=f"loadmaster {name}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    module.add_arguments(parser)
+    try:
+        return int(module.run(parser.parse_args(arguments[1:])))
+    except SystemExit as leaving:  # --help
+        return leaving.code if isinstance(leaving.code, int) else 0
+
+
+def _help() -> str:
+    lines = [
+        "Loadmaster: what fits, where each piece goes, before the job starts.",
+        "",
+        "usage: loadmaster COMMAND [options]",
+        "",
+        "commands:",
+    ]
+    lines += [f"  {name:<10} {text}" for name, text in verbs().items()]
+    lines += ["", "loadmaster COMMAND --help tells more. Exit codes: 0 yes, 1 failure, 2 usage, 3 does not fit.", ""]
+    return "\n".join(lines)

@@ -1,0 +1,226 @@
+"""ModelSpec: a network as repeated blocks with shapes; it knows no batch, precision or device.
+
+A family (``families/<model_type>.py``) turns a config into these records; everything else is derived from them:
+``models/parameters.py`` lists the parameter tensors, ``memory/`` the tensors that live during a step.
+Unknown is ``None``, never 0.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from loadmaster.records import Record
+
+
+class Linear(Record, kw_only=True):
+    """One weight matrix of ``inputs`` × ``outputs`` (torch.nn.Linear, or Conv1D of GPT-2), named as in the checkpoint
+    relative to its layer, for example ``self_attn.q_proj``; LoRA targets match the last part of the name."""
+
+    name: str
+    inputs: int
+    outputs: int
+    bias: bool = False
+
+
+class Parameter(Record, kw_only=True):
+    """A parameter tensor that is no linear layer and no norm: convolution, sink, position table, scale ..."""
+
+    name: str
+    shape: tuple[int, ...]
+
+
+class Norm(Record, kw_only=True):
+    """A normalisation over ``size`` values. ``rms`` is written out in float32 by transformers' RMSNorm classes
+    (``native`` False); ``layer`` is torch.nn.LayerNorm's own kernel. ``weight`` False: no parameters."""
+
+    kind: Literal["rms", "layer", "group"]
+    size: int
+    weight: bool = True
+    bias: bool = False
+    native: bool = False
+    plus_one: bool = False
+    """Gemma's RMSNorm multiplies by (1 + weight) in float32, before casting back."""
+
+
+class Latent(Record, kw_only=True):
+    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434 §2.1): ranks and the split of a head."""
+
+    query_rank: int | None
+    kv_rank: int
+    nope_dim: int
+    rope_dim: int
+
+
+class Attention(Record, kw_only=True, tag=True):
+    """Softmax attention. ``projections`` are the query/key/value matrices in the order they run: three, one fused,
+    or MLA's chain; ``head_dim`` is a query/key head (MLA: nope + rope), ``value_dim`` a value head."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    value_dim: int
+    projections: tuple[Linear, ...]
+    output: Linear
+    window: int | None = None
+    """Most keys a query can see (sliding window or chunk); None: all of them."""
+    position: Literal["rope", "alibi", "learned", "relative", "none"] = "rope"
+    rotary_dim: int | None = None
+    query_norm: Norm | None = None
+    key_norm: Norm | None = None
+    inner_norms: tuple[tuple[str, Norm], ...] = ()
+    """Norms inside the projections: MLA's on its two latents."""
+    latent: Latent | None = None
+    softcap: bool = False
+    """Scores go through tanh before softmax (Gemma 2): rules out fused kernels that lack it."""
+    sinks: int = 0
+    """Learned sink logits (gpt-oss): one per head; rules out SDPA."""
+    gated_output: bool = False
+    """The attention output is multiplied by a sigmoid gate (Qwen3-Next)."""
+    cross: bool = False
+    """Keys and values come from another tower; their cache is that tower's length."""
+    causal: bool = True
+    shares_kv: bool = False
+    """Reads the cache of an earlier layer (Gemma 3n): no keys and values of its own."""
+    clip_qkv: bool = False
+
+
+class StateSpace(Record, kw_only=True, tag=True):
+    """A recurrent mixer: Mamba 1 or 2, or a gated delta rule (Qwen3-Next's linear attention). ``inner`` is its width,
+    ``conv_channels`` the width of its short convolution; states are per sequence, whatever its length."""
+
+    kind: Literal["mamba1", "mamba2", "gated_delta"]
+    inner: int
+    state: int
+    conv_kernel: int
+    conv_channels: int
+    heads: int | None = None
+    head_dim: int | None = None
+    groups: int | None = None
+    dt_rank: int | None = None
+    projections: tuple[Linear, ...] = ()
+    output: Linear
+    extra: tuple[Parameter, ...] = ()
+    inner_norms: tuple[tuple[str, Norm], ...] = ()
+
+
+class Mlp(Record, kw_only=True, tag=True):
+    """A feed-forward: ``projections`` in (gate and up, one fused, or one), the activation, ``output``."""
+
+    width: int
+    gated: bool
+    activation: str
+    projections: tuple[Linear, ...]
+    output: Linear
+
+
+class Experts(Record, kw_only=True, tag=True):
+    """A mixture of experts: ``count`` copies of ``expert`` of which a token takes ``per_token``, and ``shared`` for all.
+    ``stacked``: the weights are 3-D tensors, not a list of modules (so LoRA's all-linear and 4-bit loaders pass by)."""
+
+    count: int
+    per_token: int
+    expert: Mlp
+    router: Linear
+    shared: Mlp | None = None
+    shared_gate: Linear | None = None
+    stacked: bool = False
+    extra: tuple[Parameter, ...] = ()
+
+
+Mixer = Attention | StateSpace
+FeedForward = Mlp | Experts
+
+
+class Block(Record, kw_only=True):
+    """One kind of layer. ``norms`` are named by their place: ``pre_mixer``, ``post_mixer``, ``pre_cross``,
+    ``pre_feedforward``, ``post_feedforward``, ``out``; in a ``parallel`` block feed-forward and mixer read the same input
+    (GPT-J, NeoX, Falcon, Phi-2), through ``pre_mixer`` alone where ``pre_feedforward`` is missing. ``post_norm``: norms
+    come after the residual sum (BERT)."""
+
+    name: str = "layer"
+    mixer: Mixer | None = None
+    cross: Attention | None = None
+    feedforward: FeedForward | None = None
+    norms: tuple[tuple[str, Norm], ...] = ()
+    parallel: bool = False
+    post_norm: bool = False
+    linears: tuple[Linear, ...] = ()
+    extra: tuple[Parameter, ...] = ()
+
+
+class Embedding(Record, kw_only=True):
+    """A look-up table of ``rows`` × ``width``: tokens, positions, token types."""
+
+    name: str
+    role: Literal["token", "position", "type", "other"]
+    rows: int
+    width: int
+
+
+class Head(Record, kw_only=True):
+    """The output projection to ``vocab`` logits; ``tied`` shares the token table. ``linears`` come before it (BERT)."""
+
+    name: str = "lm_head"
+    vocab: int
+    inputs: int
+    tied: bool
+    bias: bool = False
+    softcap: bool = False
+    linears: tuple[Linear, ...] = ()
+    norms: tuple[tuple[str, Norm], ...] = ()
+    extra: tuple[Parameter, ...] = ()
+
+
+class Tower(Record, kw_only=True):
+    """A stack of blocks of one width: the decoder, an encoder, a vision tower. ``layout[i]`` is the index in ``blocks``
+    of layer i. ``linears`` and ``norms`` are outside the layers (projector, final norm)."""
+
+    name: str
+    hidden: int
+    blocks: tuple[Block, ...]
+    layout: tuple[int, ...]
+    embeddings: tuple[Embedding, ...] = ()
+    norms: tuple[tuple[str, Norm], ...] = ()
+    linears: tuple[Linear, ...] = ()
+    extra: tuple[Parameter, ...] = ()
+    tokens: int | None = None
+    """Its fixed sequence length (image patches, audio frames); None: the job's length."""
+    modality: Literal["text", "vision", "audio", "image_latent"] = "text"
+
+
+class Stored(Record, kw_only=True):
+    """The tensor files a model was read from: total bytes, bytes by number format, the largest file."""
+
+    total_bytes: int
+    by_dtype_bytes: dict[str, int]
+    largest_file_bytes: int
+    files: int
+    parameters: int | None = None
+    """Values in the files, or None where a packed format hides the count."""
+
+
+class ModelSpec(Record, kw_only=True):
+    """A network. ``origin`` says where it was read; ``warnings`` name fields that could matter and were not understood."""
+
+    name: str
+    model_type: str
+    towers: tuple[Tower, ...]
+    head: Head | None
+    stored_dtype: str | None = None
+    quantization: str | None = None
+    """The format the checkpoint itself is in when it isn't plain (fp8, mxfp4, gptq, awq, Q4_K_M ...)."""
+    max_positions: int | None = None
+    stored: Stored | None = None
+    published_parameters: int | None = None
+    origin: str
+    warnings: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+    """What had to be assumed because the source doesn't say (``--params 7B``)."""
+    exact: bool = True
+    """False: shapes are guessed from a count or from tensor names, so the ledger's interval is wider."""
+
+    @property
+    def decoder(self) -> Tower:
+        """The tower whose output meets the head: the last text tower."""
+        text = [tower for tower in self.towers if tower.modality == "text"]
+        return (text or list(self.towers))[-1]

@@ -14,3 +14,36 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 replace = msgspec.structs.replace
 """A copy of a record with some fields changed."""
+
+
+class Interval(Record, kw_only=True):
+    """A size or rate known within bounds: ``low`` ≤ ``likely`` ≤ ``high``, ints in the unit the field's name gives.
+
+    Adding adds the bounds; subtracting takes the other's high from our low, so that the result's bounds hold whatever the
+    two turn out to be. ``likely`` is the single best guess, not the middle.
+    """
+
+    low: int
+    likely: int
+    high: int
+
+    @classmethod
+    def exact(cls, value: int) -> Interval:
+        """An interval without width, for a measured or computed value."""
+        return cls(low=value, likely=value, high=value)
+
+    def __add__(self, other: Interval | int) -> Interval:
+        if isinstance(other, int):
+            other = Interval.exact(other)
+        return Interval(
+            low=self.low + other.low, likely=self.likely + other.likely, high=self.high + other.high
+        )
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Interval | int) -> Interval:
+        if isinstance(other, int):
+            other = Interval.exact(other)
+        return Interval(
+            low=self.low - other.high, likely=self.likely - other.likely, high=self.high - other.low
+        )

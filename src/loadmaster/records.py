@@ -5,9 +5,20 @@ Constructors don't check types (decoding from files does); each noun's ``__post_
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
 
+    def dataclass_transform(**_options):
+        """Nothing at run time: only type checkers read it (typing has it from Python 3.11 on)."""
+        return lambda record: record
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A frozen, keyword-only record. Subclasses repeat ``kw_only=True``: msgspec doesn't inherit it."""
 
@@ -17,10 +28,10 @@ replace = msgspec.structs.replace
 
 
 class Interval(Record, kw_only=True):
-    """A size or rate known within bounds: ``low`` ≤ ``likely`` ≤ ``high``, ints in the unit the field's name gives.
+    """A size or rate known within bounds: ``low`` ≤ ``likely`` ≤ ``high``, ints in the unit its field's name gives.
 
-    Adding adds the bounds; subtracting takes the other's high from our low, so that the result's bounds hold whatever the
-    two turn out to be. ``likely`` is the single best guess, not the middle.
+    Adding adds the bounds; subtracting takes the other's high from our low, so that the result's bounds hold
+    whatever the two turn out to be. ``likely`` is the single best guess, not the middle.
     """
 
     low: int

@@ -29,10 +29,14 @@ class Parser(argparse.ArgumentParser):
 def verbs() -> dict[str, str]:
     """Every verb with the first line of its docstring, read without importing it."""
     found = {}
-    for path in sorted(_VERBS.glob("[!_]*.py")):
+    for path in _verb_files():
         doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
         found[path.stem.replace("_", "-")] = doc.partition("\n")[0]
     return found
+
+
+def _verb_files() -> list[Path]:
+    return sorted(_VERBS.glob("[!_]*.py"))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,18 +60,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(arguments: list[str]) -> int:
+    if arguments[:1] == ["help"] and arguments[1:]:
+        arguments = [arguments[1], "--help"]
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        if arguments[1:]:
-            return _dispatch([arguments[1], "--help"])
         sys.stdout.write(_help())
         return 0
     if arguments[0] in ("-V", "--version"):
         sys.stdout.write(f"loadmaster {__version__}\n")
         return 0
     name = arguments[0]
-    if not (_VERBS / f"{name.replace('-', '_')}.py").is_file() or name.startswith("_"):
-        raise UnknownNameError("command", name, difflib.get_close_matches(name, verbs(), n=2), hint="loadmaster --help lists the commands")
-    module = importlib.import_module(f"loadmaster.cli.verbs.{name.replace('-', '_')}")
+    files = {path.stem.replace("_", "-"): path.stem for path in _verb_files()}
+    if name not in files:
+        near = difflib.get_close_matches(name, files, n=2)
+        raise UnknownNameError("command", name, near, hint="loadmaster --help lists the commands")
+    module = importlib.import_module(f"loadmaster.cli.verbs.{files[name]}")
     parser = Parser(
         prog=f"loadmaster {name}",
         description=module.__doc__,
@@ -90,5 +96,9 @@ def _help() -> str:
         "commands:",
     ]
     lines += [f"  {name:<10} {text}" for name, text in verbs().items()]
-    lines += ["", "loadmaster COMMAND --help tells more. Exit codes: 0 yes, 1 failure, 2 usage, 3 does not fit.", ""]
+    lines += [
+        "",
+        "loadmaster COMMAND --help tells more. Exit codes: 0 yes, 1 failure, 2 usage, 3 does not fit.",
+        "",
+    ]
     return "\n".join(lines)

@@ -1,5 +1,3 @@
-"""What a network is: readers of config.json, safetensors and GGUF headers, the bundled catalogue, and ModelSpec.
+"""Models: readers for config, safetensors, GGUF and catalogue; families; parameters counted by role."""
 
-Knows shapes, not jobs. May import ``data`` and what lies under it, nothing else.
-To add a model family, write ``families/<model_type>.py`` with ``read(config) -> ModelSpec``; it is found by its name.
-"""
+from loadmaster.models.readers import read_model as read_model

@@ -27,6 +27,8 @@ class Parameter(Record, kw_only=True):
 
     name: str
     shape: tuple[int, ...]
+    role: str | None = None
+    """What it counts as (``position``, ``head`` ...); None: what its place says."""
 
 
 class Norm(Record, kw_only=True):
@@ -40,6 +42,8 @@ class Norm(Record, kw_only=True):
     native: bool = False
     plus_one: bool = False
     """Gemma's RMSNorm multiplies by (1 + weight) in float32, before casting back."""
+    name: str = ""
+    """Module name in the checkpoint, relative to its layer (``self_attn.q_norm``); full outside the layers."""
 
 
 class Latent(Record, kw_only=True):
@@ -73,7 +77,7 @@ class Attention(Record, kw_only=True, tag=True):
     softcap: bool = False
     """Scores go through tanh before softmax (Gemma 2): rules out fused kernels that lack it."""
     sinks: int = 0
-    """Learned sink logits (gpt-oss): one per head; rules out SDPA."""
+    """Learned sink logits (gpt-oss): one per head; rules out SDPA. The tensor itself is in ``extra``."""
     gated_output: bool = False
     """The attention output is multiplied by a sigmoid gate (Qwen3-Next)."""
     cross: bool = False
@@ -82,6 +86,8 @@ class Attention(Record, kw_only=True, tag=True):
     shares_kv: bool = False
     """Reads the cache of an earlier layer (Gemma 3n): no keys and values of its own."""
     clip_qkv: bool = False
+    extra: tuple[Parameter, ...] = ()
+    """Its own parameters besides projections and norms: sinks, relative position tables."""
 
 
 class StateSpace(Record, kw_only=True, tag=True):
@@ -124,6 +130,8 @@ class Experts(Record, kw_only=True, tag=True):
     shared: Mlp | None = None
     shared_gate: Linear | None = None
     stacked: bool = False
+    inputs_first: bool = False
+    """A stacked tensor is experts × inputs × outputs (gpt-oss, Llama 4), not experts × outputs × inputs."""
     extra: tuple[Parameter, ...] = ()
 
 
@@ -173,10 +181,11 @@ class Head(Record, kw_only=True):
 
 class Tower(Record, kw_only=True):
     """A stack of blocks of one width: the decoder, an encoder, a vision tower. ``layout[i]`` is the index in ``blocks``
-    of layer i. ``linears`` and ``norms`` are outside the layers (projector, final norm)."""
+    of layer i; its tensors are named ``prefix.i.name`` in the checkpoint. ``linears`` and ``norms`` are outside the layers (projector, final norm)."""
 
     name: str
     hidden: int
+    prefix: str = ""
     blocks: tuple[Block, ...]
     layout: tuple[int, ...]
     embeddings: tuple[Embedding, ...] = ()

@@ -1,0 +1,343 @@
+"""The parts that model families are put together from: attention, feed-forward, norms, towers, and the whole spec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from loadmaster.dtypes import canonical
+from loadmaster.errors import BadFileError, UnknownNameError
+from loadmaster.models.config import Config
+from loadmaster.models.spec import (
+    Attention,
+    Block,
+    Embedding,
+    Experts,
+    Head,
+    Linear,
+    Mlp,
+    ModelSpec,
+    Norm,
+    Tower,
+)
+from loadmaster.records import Record
+
+PARAMETER_LIMIT = 10**16
+"""A network above ten quadrillion parameters is a mistake: the largest published ones have 10^12."""
+
+
+class Shape(Record, kw_only=True):
+    """The numbers every decoder's config has, whatever they are called there."""
+
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    width: int
+    vocab: int
+    activation: str
+
+
+def shape(config: Config, **given: Any) -> Shape:
+    """Read hidden size, layers, heads, feed-forward width and vocabulary under their usual names.
+
+    ``given`` replaces a field whose rule differs. Raises BadFileError for a missing or impossible value.
+    """
+    hidden = given.get("hidden") or config.count("hidden_size", "n_embd", "d_model")
+    heads = config.count("num_attention_heads", "n_head", "n_heads", "num_heads")
+    head_dim = given.get("head_dim") or config.maybe("head_dim", "kv_channels", "d_kv")
+    if head_dim is None:
+        if hidden % heads:
+            raise config.fault("hidden_size", f"a multiple of the {heads} attention heads")
+        head_dim = hidden // heads
+    kv_heads = given.get("kv_heads") or config.maybe("num_key_value_heads", "num_kv_heads") or heads
+    if heads % kv_heads:
+        raise config.fault("num_key_value_heads", f"a divisor of the {heads} attention heads")
+    return Shape(
+        hidden=hidden,
+        layers=config.layers("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        width=given.get("width") or config.count("intermediate_size", "n_inner", "ffn_dim", "d_ff"),
+        vocab=given.get("vocab") or config.count("vocab_size"),
+        activation=given.get("activation")
+        or config.text("hidden_act", "hidden_activation", "activation_function", default="silu"),
+    )
+
+
+def rms(name: str, size: int, *, plus_one: bool = False, weight: bool = True) -> Norm:
+    """transformers' own RMSNorm class: the statistics are written out in float32."""
+    return Norm(kind="rms", size=size, name=name, plus_one=plus_one, weight=weight)
+
+
+def layer_norm(name: str, size: int, *, bias: bool = True, weight: bool = True) -> Norm:
+    """torch.nn.LayerNorm, one kernel."""
+    return Norm(kind="layer", size=size, name=name, bias=bias, weight=weight, native=True)
+
+
+def attention(
+    of: Shape,
+    *,
+    prefix: str = "self_attn",
+    names: tuple[str, str, str] = ("q_proj", "k_proj", "v_proj"),
+    output: str = "o_proj",
+    qkv_bias: bool = False,
+    out_bias: bool = False,
+    **more: Any,
+) -> Attention:
+    """Attention with separate query, key and value matrices."""
+    query, key = of.heads * of.head_dim, of.kv_heads * of.head_dim
+    return Attention(
+        heads=of.heads,
+        kv_heads=of.kv_heads,
+        head_dim=of.head_dim,
+        value_dim=of.head_dim,
+        projections=tuple(
+            Linear(name=f"{prefix}.{name}", inputs=of.hidden, outputs=size, bias=qkv_bias)
+            for name, size in zip(names, (query, key, key), strict=True)
+        ),
+        output=Linear(name=f"{prefix}.{output}", inputs=query, outputs=of.hidden, bias=out_bias),
+        **more,
+    )
+
+
+def fused_attention(
+    of: Shape,
+    *,
+    prefix: str = "self_attn",
+    name: str = "qkv_proj",
+    output: str = "o_proj",
+    qkv_bias: bool = False,
+    out_bias: bool = False,
+    **more: Any,
+) -> Attention:
+    """Attention whose query, key and value come from one matrix."""
+    query, key = of.heads * of.head_dim, of.kv_heads * of.head_dim
+    return Attention(
+        heads=of.heads,
+        kv_heads=of.kv_heads,
+        head_dim=of.head_dim,
+        value_dim=of.head_dim,
+        projections=(Linear(name=f"{prefix}.{name}", inputs=of.hidden, outputs=query + 2 * key, bias=qkv_bias),),
+        output=Linear(name=f"{prefix}.{output}", inputs=query, outputs=of.hidden, bias=out_bias),
+        **more,
+    )
+
+
+def head_norms(of: Shape, *, prefix: str = "self_attn", whole: bool = False, plus_one: bool = False) -> dict[str, Norm]:
+    """RMS norms on queries and keys, per head, or over all heads at once (``whole``, OLMo 2)."""
+    query = of.heads * of.head_dim if whole else of.head_dim
+    key = of.kv_heads * of.head_dim if whole else of.head_dim
+    return {
+        "query_norm": rms(f"{prefix}.q_norm", query, plus_one=plus_one),
+        "key_norm": rms(f"{prefix}.k_norm", key, plus_one=plus_one),
+    }
+
+
+def gated_mlp(
+    hidden: int,
+    width: int,
+    activation: str,
+    *,
+    prefix: str = "mlp",
+    names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj"),
+    bias: bool = False,
+) -> Mlp:
+    """SwiGLU and its kin: activation(gate) × up, then down."""
+    gate, up, down = (f"{prefix}.{name}" for name in names)
+    return Mlp(
+        width=width,
+        gated=True,
+        activation=activation,
+        projections=(
+            Linear(name=gate, inputs=hidden, outputs=width, bias=bias),
+            Linear(name=up, inputs=hidden, outputs=width, bias=bias),
+        ),
+        output=Linear(name=down, inputs=width, outputs=hidden, bias=bias),
+    )
+
+
+def fused_gated_mlp(
+    hidden: int,
+    width: int,
+    activation: str,
+    *,
+    prefix: str = "mlp",
+    names: tuple[str, str] = ("gate_up_proj", "down_proj"),
+    bias: bool = False,
+) -> Mlp:
+    """A gated feed-forward whose gate and up are one matrix of twice the width."""
+    return Mlp(
+        width=width,
+        gated=True,
+        activation=activation,
+        projections=(Linear(name=f"{prefix}.{names[0]}", inputs=hidden, outputs=2 * width, bias=bias),),
+        output=Linear(name=f"{prefix}.{names[1]}", inputs=width, outputs=hidden, bias=bias),
+    )
+
+
+def plain_mlp(
+    hidden: int, width: int, activation: str, *, prefix: str = "mlp", names: tuple[str, str] = ("fc1", "fc2"), bias: bool = True
+) -> Mlp:
+    """Up, activation, down."""
+    up, down = (f"{prefix}.{name}" if prefix else name for name in names)
+    return Mlp(
+        width=width,
+        gated=False,
+        activation=activation,
+        projections=(Linear(name=up, inputs=hidden, outputs=width, bias=bias),),
+        output=Linear(name=down, inputs=width, outputs=hidden, bias=bias),
+    )
+
+
+def experts(
+    hidden: int, width: int, activation: str, *, count: int, per_token: int, prefix: str = "mlp", router: str = "gate", **more: Any
+) -> Experts:
+    """A mixture of gated experts as transformers 5 holds it: two 3-D tensors, gate and up fused in one."""
+    bias = more.pop("bias", False)
+    if per_token > count:
+        raise BadFileError("config", f"num_experts_per_tok is {per_token}, but there are only {count} experts")
+    return Experts(
+        count=count,
+        per_token=per_token,
+        expert=fused_gated_mlp(hidden, width, activation, prefix=f"{prefix}.experts", bias=bias),
+        router=Linear(name=f"{prefix}.{router}", inputs=hidden, outputs=count, bias=more.pop("router_bias", False)),
+        stacked=True,
+        **more,
+    )
+
+
+def pre_norms(hidden: int, *, plus_one: bool = False) -> tuple[tuple[str, Norm], ...]:
+    """Llama's two norms: before attention and before the feed-forward."""
+    return (
+        ("pre_mixer", rms("input_layernorm", hidden, plus_one=plus_one)),
+        ("pre_feedforward", rms("post_attention_layernorm", hidden, plus_one=plus_one)),
+    )
+
+
+def tied(config: Config, *, default: bool) -> bool:
+    """Whether the head shares the token table; ``default`` is the config class's in transformers 5."""
+    return config.flag("tie_word_embeddings", default=default)
+
+
+def stack(
+    config: Config,
+    of: Shape,
+    kinds: Mapping[str, Block] | Block,
+    order: Sequence[str] | None = None,
+    *,
+    root: str = "model",
+    prefix: str = "layers",
+    embedding: str = "embed_tokens",
+    final: Norm | None = None,
+    **more: Any,
+) -> Tower:
+    """The decoder's tower: token table, layers in ``order`` (kinds that nothing uses are dropped), final norm."""
+    if isinstance(kinds, Block):
+        kinds, order = {kinds.name: kinds}, [kinds.name] * of.layers
+    order = list(order or ())
+    used = [name for name in kinds if name in set(order)]
+    place = {name: index for index, name in enumerate(used)}
+    config.report_unknown()
+    tables = more.pop("embeddings", ())
+    token = Embedding(name=_join(root, embedding), role="token", rows=of.vocab, width=more.pop("token_width", of.hidden))
+    return Tower(
+        name=more.pop("name", "decoder"),
+        hidden=of.hidden,
+        prefix=_join(root, prefix),
+        blocks=tuple(kinds[name] for name in used),
+        layout=tuple(place[name] for name in order),
+        embeddings=(token, *tables),
+        norms=(("final", final or rms(_join(root, "norm"), of.hidden)),),
+        **more,
+    )
+
+
+def decoder(
+    config: Config,
+    of: Shape,
+    kinds: Mapping[str, Block] | Block,
+    order: Sequence[str] | None = None,
+    *,
+    root: str = "model",
+    head: str = "lm_head",
+    tied_default: bool = False,
+    head_bias: bool = False,
+    softcap: bool = False,
+    **more: Any,
+) -> tuple[Tower, Head]:
+    """Tower and head of a decoder; ``tied_default`` is what the config class says when the config is silent."""
+    config.ignore("max_position_embeddings", "n_positions", "head_dim")
+    top = Head(
+        name=head,
+        vocab=of.vocab,
+        inputs=of.hidden,
+        tied=tied(config, default=tied_default),
+        bias=head_bias,
+        softcap=softcap,
+    )
+    return stack(config, of, kinds, order, root=root, **more), top
+
+
+def one_text(config: Config, part: tuple[Tower, Head]) -> ModelSpec:
+    """The spec of a model that is one decoder and nothing else."""
+    return assemble(config, [part[0]], part[1])
+
+
+def assemble(config: Config, towers: Sequence[Tower], head: Head | None) -> ModelSpec:
+    """The whole spec, with name, stored format, published count, warnings and assumptions taken from the config."""
+    name = config.value("_repo", "_name_or_path", default=None)
+    published = config.maybe("_total_params", most=PARAMETER_LIMIT)
+    config.ignore("architectures", "_class_name", "model_type")
+    spec = ModelSpec(
+        name=name if isinstance(name, str) and name else config.path,
+        model_type=config.model_type,
+        towers=tuple(towers),
+        head=head,
+        stored_dtype=_stored_dtype(config),
+        quantization=_quantization(config),
+        max_positions=config.maybe("max_position_embeddings", "n_positions", "max_seq_len", "max_target_positions"),
+        published_parameters=published,
+        origin=config.path,
+        warnings=tuple(dict.fromkeys(config.warnings)),
+        assumed=tuple(config.assumed),
+    )
+    _check_size(spec, config)
+    return spec
+
+
+def _check_size(spec: ModelSpec, config: Config) -> None:
+    from loadmaster.models.parameters import parameter_count
+
+    total = parameter_count(spec)
+    if total > PARAMETER_LIMIT:
+        raise BadFileError(config.path, f"the config describes {total:.1e} parameters, more than any network has")
+
+
+def _stored_dtype(config: Config) -> str | None:
+    text = config.value("dtype", "torch_dtype", default=None)
+    if text is None and isinstance(config.fields.get("text_config"), Mapping):
+        text = config.fields["text_config"].get("dtype", config.fields["text_config"].get("torch_dtype"))
+    if not isinstance(text, str) or text == "auto":
+        return None
+    try:
+        return canonical(text)
+    except UnknownNameError:
+        config.warnings.append(f"number format {text[:40]!r} of the config is not known")
+        return None
+
+
+def _quantization(config: Config) -> str | None:
+    found = config.value("quantization_config", default=None)
+    if not isinstance(found, Mapping):
+        return None
+    method = found.get("quant_method")
+    if method == "bitsandbytes" or "load_in_4bit" in found:
+        return "bitsandbytes-8bit" if found.get("load_in_8bit") else "bitsandbytes-4bit"
+    return str(method)[:40] if method else "unknown"
+
+
+def _join(root: str, name: str) -> str:
+    return f"{root}.{name}" if root else name

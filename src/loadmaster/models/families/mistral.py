@@ -1,0 +1,25 @@
+"""Mistral 7B, Nemo, Small 3, Large 2: Llama's layer, with a sliding window in the first version."""
+
+from __future__ import annotations
+
+from loadmaster.models.builders import attention, decoder, gated_mlp, one_text, pre_norms, shape
+from loadmaster.models.config import Config
+from loadmaster.models.spec import Block, Head, ModelSpec, Tower
+from loadmaster.models.windows import window
+
+
+def text(config: Config, root: str = "model", head: str = "lm_head") -> tuple[Tower, Head]:
+    """The decoder and its head (transformers: models/mistral/modeling_mistral.py)."""
+    of = shape(config)
+    block = Block(
+        mixer=attention(of, window=window(config, 4096)),
+        feedforward=gated_mlp(of.hidden, of.width, of.activation),
+        norms=pre_norms(of.hidden),
+    )
+    config.ignore("attention_bias")
+    return decoder(config, of, block, root=root, head=head)
+
+
+def read(config: Config) -> ModelSpec:
+    """The whole model."""
+    return one_text(config, text(config))

@@ -1,0 +1,30 @@
+"""Qwen 1.5, 2 and 2.5: Llama's layer with biases on query, key and value."""
+
+from __future__ import annotations
+
+from loadmaster.models.builders import attention, decoder, gated_mlp, one_text, pre_norms, shape
+from loadmaster.models.config import Config
+from loadmaster.models.spec import Block, Head, ModelSpec, Tower
+from loadmaster.models.windows import FULL, SLIDING, switched
+
+
+def text(config: Config, root: str = "model", head: str = "lm_head") -> tuple[Tower, Head]:
+    """The decoder and its head (transformers: models/qwen2/modeling_qwen2.py)."""
+    of = shape(config)
+    order, size = switched(config, of.layers)
+    config.ignore("attention_bias", "attention_out_bias")
+    kinds = {
+        name: Block(
+            name=name,
+            mixer=attention(of, qkv_bias=True, window=seen),
+            feedforward=gated_mlp(of.hidden, of.width, of.activation),
+            norms=pre_norms(of.hidden),
+        )
+        for name, seen in ((FULL, None), (SLIDING, size))
+    }
+    return decoder(config, of, kinds, order, root=root, head=head)
+
+
+def read(config: Config) -> ModelSpec:
+    """The whole model."""
+    return one_text(config, text(config))

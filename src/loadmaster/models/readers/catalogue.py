@@ -1,0 +1,59 @@
+"""The bundled catalogue: one config file for each model, looked up by name without reading the others."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from loadmaster.errors import AmbiguousNameError, UnknownNameError
+from loadmaster.models.readers import config_json
+from loadmaster.models.spec import ModelSpec
+
+FOLDER = Path(__file__).resolve().parents[2] / "data" / "models"
+
+
+def names() -> list[str]:
+    """Every model in the catalogue as ``org/name``."""
+    return sorted(path.stem.replace("__", "/", 1) for path in FOLDER.glob("*.json"))
+
+
+def find(name: str) -> str | None:
+    """The catalogue's spelling of a name: letter case is folded and the organisation may be left out.
+
+    Raises AmbiguousNameError when several organisations have a model of that name; None when none has.
+    """
+    wanted = name.lower()
+    exact, short = [], []
+    for known in names():
+        folded = known.lower()
+        if folded == wanted:
+            exact.append(known)
+        elif folded.partition("/")[2] in (wanted, f"{wanted}-hf"):
+            short.append(known)
+    if exact:
+        return exact[0]
+    whole = [known for known in short if known.lower().partition("/")[2] == wanted]
+    found = whole or short
+    if len(found) > 1:
+        raise AmbiguousNameError("model", name, found)
+    return found[0] if found else None
+
+
+def near(name: str, count: int = 3) -> list[str]:
+    """The names most like this one, best first."""
+    known = {full.lower(): full for full in names()}
+    short = {full.lower().partition("/")[2]: full for full in names()}
+    wanted = name.lower()[:200]
+    close = difflib.get_close_matches(wanted, known, n=count, cutoff=0.6)
+    tail = difflib.get_close_matches(wanted.rpartition("/")[2], short, n=count, cutoff=0.5)
+    return list(dict.fromkeys([*(short[key] for key in tail), *(known[key] for key in close)]))[:count]
+
+
+def read(name: str) -> ModelSpec:
+    """The ModelSpec of a catalogue model; raises UnknownNameError with near names."""
+    found = find(name)
+    if found is None:
+        raise UnknownNameError("model", name[:120], near(name))
+    path = FOLDER / f"{found.replace('/', '__', 1)}.json"
+    fields = config_json.parse(config_json.load_text(path, config_json.CONFIG_LIMIT_BYTES), found)
+    return config_json.from_fields(fields, f"catalogue: {found}")

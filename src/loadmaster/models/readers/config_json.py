@@ -1,0 +1,95 @@
+"""Reads a config.json: strictly parsed JSON to the family's ModelSpec."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from loadmaster.errors import BadFileError
+from loadmaster.models import families
+from loadmaster.models.config import Config
+from loadmaster.models.spec import ModelSpec
+
+CONFIG_LIMIT_BYTES = 16 * 1024 * 1024
+"""Largest config that is read: published ones stay below 200 kB, label maps included."""
+DEPTH_LIMIT = 64
+
+
+def read(path: Path) -> ModelSpec:
+    """The ModelSpec of a config file; raises BadFileError or UnknownNameError."""
+    return from_fields(parse(load_text(path, CONFIG_LIMIT_BYTES), str(path)), str(path))
+
+
+def from_fields(fields: Mapping[str, Any], origin: str) -> ModelSpec:
+    """The ModelSpec of parsed config fields; ``origin`` is where they came from."""
+    config = Config(fields, origin)
+    if not config.has("model_type") and config.has("_class_name"):
+        family = families.load("diffusers", origin=origin)
+    else:
+        family = families.load(config.model_type, origin=origin)
+    spec = family.read(config)
+    if not isinstance(spec, ModelSpec):
+        raise AssertionError(f"{family.__name__}.read returned no ModelSpec")
+    return spec
+
+
+def load_text(path: Path, limit_bytes: int) -> str:
+    """The text of a small UTF-8 file, never more than ``limit_bytes`` of it."""
+    try:
+        if not path.is_file():
+            raise BadFileError(path, "is not a regular file" if path.exists() else "no such file")
+        with path.open("rb") as file:
+            data = file.read(limit_bytes + 1)
+    except OSError as error:
+        raise BadFileError(path, f"cannot be read ({error.strerror or error})") from None
+    if len(data) > limit_bytes:
+        raise BadFileError(path, f"is larger than {limit_bytes // 1024**2} MiB, which no such file is")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise BadFileError(path, "is not UTF-8 text") from None
+
+
+def parse(text: str, origin: str) -> dict[str, Any]:
+    """A JSON object without duplicate keys and without deep nesting; NaN and Infinity stay floats for the door to
+    refuse. Raises BadFileError."""
+    _check_depth(text, origin)
+    try:
+        found = json.loads(text, object_pairs_hook=lambda pairs: _unique(pairs, origin))
+    except (ValueError, RecursionError) as error:
+        reason = str(error).splitlines()[0][:120]
+        raise BadFileError(origin, f"is not valid JSON ({reason})") from None
+    if not isinstance(found, dict):
+        raise BadFileError(origin, "holds no JSON object")
+    return found
+
+
+def _unique(pairs: list[tuple[str, Any]], origin: str) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise BadFileError(origin, f"has the key {twice[:60]!r} twice in one object")
+    return fields
+
+
+def _check_depth(text: str, origin: str) -> None:
+    # An upper bound is enough: brackets inside strings only make it stricter than needed for absurd files.
+    if text.count("[") + text.count("{") <= DEPTH_LIMIT:
+        return
+    depth = deepest = 0
+    quoted = escaped = False
+    for char in text:
+        if quoted:
+            quoted, escaped = (char != '"' or escaped), char == "\\" and not escaped
+        elif char == '"':
+            quoted = True
+        elif char in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif char in "]}":
+            depth -= 1
+    if deepest > DEPTH_LIMIT:
+        raise BadFileError(origin, f"is nested {deepest} levels deep; no config is")

@@ -57,7 +57,7 @@ def parse_count(text: str) -> int:
 
 
 def format_bytes(size_bytes: int, digits: int = 1) -> str:
-    """Print a size in the binary unit that suits it: ``23.6 GiB``, ``512 B``, ``1.5 MiB``; negative sizes keep their sign."""
+    """Print a size in the binary unit that suits it: ``23.6 GiB``, ``512 B``; negative sizes keep their sign."""
     sign = "-" if size_bytes < 0 else ""
     size_bytes = abs(size_bytes)
     for unit, factor in (("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
@@ -75,6 +75,6 @@ def format_gib(size_bytes: int, digits: int = 1) -> str:
 def format_count(count: int) -> str:
     """Print a number of parameters in short: ``8.03 B``, ``124 M``."""
     for unit, factor in (("T", 10**12), ("B", 10**9), ("M", 10**6), ("K", 10**3)):
-        if count >= factor:
+        if 2000 * count >= 1999 * factor:  # from 999.5 of the unit below, three digits would print 1e+03
             return f"{count / factor:.3g} {unit}" if count < 1000 * factor else f"{count / factor:.0f} {unit}"
     return str(count)

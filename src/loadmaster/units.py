@@ -75,6 +75,10 @@ def format_gib(size_bytes: int, digits: int = 1) -> str:
 def format_count(count: int) -> str:
     """Print a number of parameters in short: ``8.03 B``, ``124 M``."""
     for unit, factor in (("T", 10**12), ("B", 10**9), ("M", 10**6), ("K", 10**3)):
-        if 2000 * count >= 1999 * factor:  # from 999.5 of the unit below, three digits would print 1e+03
-            return f"{count / factor:.3g} {unit}" if count < 1000 * factor else f"{count / factor:.0f} {unit}"
+        if 2000 * count >= 1999 * factor:  # from 999.5 on, three digits print as 1e+03
+            return (
+                f"{count / factor:.3g} {unit}"
+                if 2 * count < 1999 * factor
+                else f"{count / factor:.0f} {unit}"
+            )
     return str(count)

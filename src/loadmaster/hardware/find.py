@@ -1,0 +1,210 @@
+"""From a spelling to a device: exact spellings first, then a suggestion; what is ambiguous asks, nothing is guessed.
+
+``find_gpu("8xH100")``, ``find_gpu("a100-80gb:1g.10gb")``, ``find_gpu("GRID T4-8Q")``, ``find_gpu("m3 max 64gb")``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from loadmaster.errors import AmbiguousNameError, BadValueError, UnknownNameError
+from loadmaster.hardware import names, partitions
+from loadmaster.hardware.catalogue import get_gpu
+from loadmaster.hardware.gpu import Gpu
+from loadmaster.hardware.machine import Device, Partition
+from loadmaster.records import replace
+from loadmaster.units import GIB, format_bytes, parse_bytes
+
+_COUNT_FIRST = re.compile(r"(\d{1,4})\s*[x×*]\s*(\S.*)", re.ASCII | re.IGNORECASE)
+_COUNT_LAST = re.compile(r"(.*\S)(?:\s*:\s*|\s+[x×*]\s*)(\d{1,4})", re.ASCII | re.IGNORECASE)
+_SIZE_LAST = re.compile(r"(.*\S)[\s_-]+(\d{1,4})\s*(?:gib|gb|g)", re.ASCII | re.IGNORECASE)
+_LONGEST_NAME = 100
+MOST_CARDS = 4096
+
+
+def find_gpu(text: str) -> Device:
+    """The device that a spelling names, with its count, slice and what was assumed.
+
+    Accepts what people (``4090``), nvidia-smi and torch (``NVIDIA GeForce RTX 4090``, ``NVIDIA H200 MIG 1g.18gb``),
+    ROCm (``gfx942``) and clouds (``H100:8``, ``8xH100``) write, MIG slices (``a100-80gb:1g.10gb``), vGPU profiles
+    (``GRID T4-8Q``) and, for machines whose memory is shared with the CPU, a size (``m3 max 64gb``).
+
+    Raises UnknownNameError with the nearest names, AmbiguousNameError with the choices, BadValueError for a count of 0.
+    """
+    text = " ".join(text.split())
+    if not text or len(text) > _LONGEST_NAME:
+        raise BadValueError("GPU", text[:40], "a name such as RTX 4090, A100-80GB or H100:8")
+    found = _try(text)
+    if found is not None:
+        return found
+    for pattern, name_group, count_group in ((_COUNT_FIRST, 2, 1), (_COUNT_LAST, 1, 2)):
+        match = pattern.fullmatch(text)
+        if match:
+            count = int(match.group(count_group))
+            found = _try(match.group(name_group))
+            if found is not None:
+                if not 1 <= count <= MOST_CARDS:
+                    raise BadValueError("number of GPUs", count, f"1 to {MOST_CARDS}")
+                return replace(found, count=count)
+            text = match.group(name_group)
+            break
+    raise UnknownNameError(
+        "GPU",
+        text,
+        nearest(text),
+        hint="'loadmaster hardware list' shows all; --vram 24GiB gives a size instead",
+    )
+
+
+def custom_device(size: int | str) -> Device:
+    """A device known by its size alone (``--vram 24GiB``): CUDA is taken to see exactly this much.
+
+    Raises BadValueError when the size isn't one or is not positive.
+    """
+    try:
+        size_bytes = parse_bytes(size) if isinstance(size, str) else size
+    except ValueError:
+        raise BadValueError("memory size", size, "a size such as 24GiB or 24GB") from None
+    if not 0 < size_bytes < 2**60:
+        raise BadValueError("memory size", size, "more than 0 and less than 1 EiB")
+    gpu = Gpu(
+        name=f"{format_bytes(size_bytes)} device",
+        vendor="any",
+        memory_marketed_bytes=size_bytes,
+        source="given by the user",
+    )
+    return Device(
+        gpu=gpu, cuda_total_bytes=size_bytes, assumed=(f"CUDA sees {format_bytes(size_bytes)}, as given",)
+    )
+
+
+def find_detected(name: str, total_bytes: int | None) -> Device:
+    """The device that a driver named, told apart by its memory total where several cards share the name (RTX 3060 with
+    8 and 12 GB). A card that the catalogue doesn't have gets a row of its own with what is known; never raises."""
+    try:
+        sliced = _try(name, total_bytes)
+    except (AmbiguousNameError, BadValueError, UnknownNameError):
+        sliced = None
+    if sliced is not None:
+        return replace(sliced, device_name=name)
+    gpu = Gpu(
+        name=name or "unknown GPU",
+        vendor="unknown",
+        memory_marketed_bytes=total_bytes or 0,
+        source="reported by the driver",
+    )
+    return Device(gpu=gpu, device_name=name, assumed=(f"{name} is not in the catalogue",))
+
+
+def nearest(text: str) -> list[str]:
+    """The catalogue names closest to a spelling, best first; at most two."""
+    import difflib
+
+    index = names.keys()
+    key = names.fold(text)
+    near = difflib.get_close_matches(key, [*index.names, *index.aliases, *index.forms], n=6, cutoff=0.6)
+    found: dict[str, float] = {}
+    for close in near:
+        ratio = difflib.SequenceMatcher(None, key, close).ratio()
+        if sorted(key) == sorted(close):  # two characters swapped: the likeliest slip
+            ratio += 0.05
+        for name in (index.names.get(close), *index.aliases.get(close, ()), *index.forms.get(close, ())):
+            if name is not None:
+                found.setdefault(name, ratio)
+    best = max(found.values(), default=0.0)
+    return [name for name, ratio in found.items() if ratio >= best - 0.02][:2]
+
+
+def _try(text: str, total_bytes: int | None = None) -> Device | None:
+    """A device without a count, or None when nothing has this name."""
+    profile = partitions.split_mig(text)
+    if profile is not None:
+        card, mig = profile
+        return partitions.mig_device(card, mig, _card)
+    vgpu = partitions.split_vgpu(text)
+    if vgpu is not None and (found := _card(vgpu[0])) is not None and found.gpu.vendor == "NVIDIA":
+        return replace(found, partition=partitions.vgpu(found.gpu, vgpu[1]))
+    found = _card(text, total_bytes)
+    if found is None and (match := _SIZE_LAST.fullmatch(text)):
+        return _shared_memory(match.group(1), int(match.group(2)) * GIB)
+    if found is not None and found.gpu.shares_system_memory and total_bytes is None:
+        size = format_bytes(found.gpu.memory_marketed_bytes, 0)
+        return replace(
+            found,
+            assumed=(
+                *found.assumed,
+                f"{size} of system memory, the largest {found.gpu.name} in the catalogue",
+            ),
+        )
+    return found
+
+
+def _shared_memory(name: str, size_bytes: int) -> Device | None:
+    """``m3 max 64gb``: only where the memory is the system's does a size given apart make sense."""
+    found = _card(name)
+    if (
+        found is None
+        or not found.gpu.shares_system_memory
+        or not 0 < size_bytes <= found.gpu.memory_marketed_bytes
+    ):
+        return None
+    return replace(found, system_memory_bytes=size_bytes)
+
+
+def _card(text: str, total_bytes: int | None = None) -> Device | None:
+    index, key = names.keys(), names.fold(text)
+    own = index.names.get(key)
+    claimed = index.aliases.get(key, ())
+    if own is not None and own not in claimed:
+        claimed = (own, *claimed) if total_bytes is not None else (own,)
+    candidates = claimed or index.forms.get(key, ())
+    if not candidates:
+        return None
+    others = [name for name in index.forms.get(key, ()) if name not in candidates]
+    if total_bytes is not None:
+        candidates = (
+            tuple(_of_size([get_gpu(name) for name in (*candidates, *others)], total_bytes)) or candidates
+        )
+        others = []
+    first = get_gpu(candidates[0])
+    if len(candidates) > 1 and not _alike([get_gpu(name) for name in candidates]):
+        raise AmbiguousNameError("GPU", text, candidates)
+    also = [*candidates[1:], *(others if own is None else [])]
+    assumed = (f"{text} is taken to be {first.name} ({_either(also)} named so too)",) if also else ()
+    return Device(gpu=first, assumed=assumed)
+
+
+def _alike(gpus: Sequence[Gpu]) -> bool:
+    """Same memory and same architecture: every figure about memory is the same, whichever is meant."""
+    first = gpus[0]
+    return all(
+        gpu.architecture == first.architecture
+        and gpu.memory_marketed_bytes == first.memory_marketed_bytes
+        and (
+            gpu.memory_nvml_bytes is None
+            or first.memory_nvml_bytes is None
+            or gpu.memory_nvml_bytes == first.memory_nvml_bytes
+        )
+        and gpu.vendor == first.vendor
+        for gpu in gpus[1:]
+    )
+
+
+def _of_size(gpus: Sequence[Gpu], total_bytes: int) -> list[str]:
+    """The cards that a driver's total could belong to: between 0.90 and 1.02 of the marketed size.
+
+    ECC on GDDR6 leaves 0.9375 of it, HBM makers round up to 0.933 (B300), CUDA keeps up to 0.972 of that (T4);
+    sizes sold under one name differ by a sixth or more.
+    """
+    fitting = [gpu for gpu in gpus if 0.90 <= total_bytes / gpu.memory_marketed_bytes <= 1.02]
+    best = min((abs(total_bytes - gpu.memory_marketed_bytes) for gpu in fitting), default=0)
+    return [gpu.name for gpu in fitting if abs(total_bytes - gpu.memory_marketed_bytes) == best]
+
+
+def _either(others: Sequence[str]) -> str:
+    verb = "is" if len(others) == 1 else "are"
+    return f"{', '.join(others)} {verb}"
+
+
+__all__ = ["Partition", "custom_device", "find_detected", "find_gpu", "nearest"]

@@ -238,7 +238,8 @@ def stack(
     if isinstance(kinds, Block):
         kinds, order = {kinds.name: kinds}, [kinds.name] * of.layers
     order = list(order or ())
-    used = [name for name in kinds if name in set(order)]
+    needed = set(order)
+    used = [name for name in kinds if name in needed]
     place = {name: index for index, name in enumerate(used)}
     config.report_unknown()
     tables = more.pop("embeddings", ())
@@ -250,7 +251,7 @@ def stack(
         blocks=tuple(kinds[name] for name in used),
         layout=tuple(place[name] for name in order),
         embeddings=(token, *tables),
-        norms=(("final", final or rms(_join(root, "norm"), of.hidden)),),
+        norms=(*more.pop("outer_norms", ()), ("final", final or rms(_join(root, "norm"), of.hidden))),
         **more,
     )
 

@@ -104,7 +104,7 @@ def kv_layers(spec: ModelSpec, *, latent: bool = False) -> tuple[KvLayers, ...]:
                 if latent and mixer.latent:
                     values = mixer.latent.kv_rank + mixer.latent.rope_dim
                 else:
-                    values = mixer.kv_heads * (mixer.head_dim + mixer.value_dim)
+                    values = (mixer.cached_heads or mixer.kv_heads) * (mixer.head_dim + mixer.value_dim)
                 counts[values, mixer.window, mixer.cross] += repeats[index]
     return tuple(
         KvLayers(layers=layers, values=values, window=window, cross=cross)

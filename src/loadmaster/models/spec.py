@@ -86,6 +86,8 @@ class Attention(Record, kw_only=True, tag=True):
     shares_kv: bool = False
     """Reads the cache of an earlier layer (Gemma 3n): no keys and values of its own."""
     clip_qkv: bool = False
+    cached_heads: int | None = None
+    """Heads in the KV cache where they are not ``kv_heads`` (Falcon 40B caches keys copied to all query heads)."""
     extra: tuple[Parameter, ...] = ()
     """Its own parameters besides projections and norms: sinks, relative position tables."""
 

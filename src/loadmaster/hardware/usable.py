@@ -17,6 +17,10 @@ _LAZY_SINCE_DRIVER = 515
 """The first driver branch with CUDA 11.7, whose lazy loading torch switches on (pytorch/pytorch#107667)."""
 
 
+_RESERVE_SHOWN_SINCE_DRIVER = 511
+"""Up to about this branch NVML's total left out what the driver reserves (gpu_memory_observations.csv: A100, A30, P40)."""
+
+
 class Usable(Record, kw_only=True):
     """The terms of the memory that one process can use on one card; ``origins`` says where each comes from."""
 
@@ -71,6 +75,12 @@ def visible_memory(device: Device, host: Host | None = None) -> tuple[Interval, 
         return _partition(device)
     if gpu.shares_system_memory:
         return _shared(device, host)
+    if device.nvml_total_bytes is not None and _driver_branch(device) < _RESERVE_SHOWN_SINCE_DRIVER:
+        # A100-80: 81251 by NVML, 81038 to 81158 by CUDA; V100-32: equal within 10 MiB.
+        hidden = Interval(low=0, likely=100 * MIB, high=220 * MIB)
+        return Interval.exact(
+            device.nvml_total_bytes
+        ) - hidden, "NVML total of this device, its driver hides the reserve"
     if device.nvml_total_bytes is not None:
         return _below_nvml(
             gpu,
@@ -147,8 +157,13 @@ def _loading(device: Device) -> str:
     vendor = device.gpu.vendor
     if vendor in ("AMD", "Apple", "Google"):
         return {"AMD": "hip", "Apple": "metal", "Google": "xla"}[vendor]
-    major = (device.driver or "").partition(".")[0]
-    return "eager" if major.isdigit() and int(major) < _LAZY_SINCE_DRIVER else "lazy"
+    return "eager" if _driver_branch(device) < _LAZY_SINCE_DRIVER else "lazy"
+
+
+def _driver_branch(device: Device) -> int:
+    """The first number of an NVIDIA driver's version; a large one when it isn't known, so that it counts as recent."""
+    branch = (device.driver or "").partition(".")[0]
+    return int(branch) if device.gpu.vendor == "NVIDIA" and branch.isdigit() else 1_000_000
 
 
 def _partition(device: Device) -> tuple[Interval, str]:

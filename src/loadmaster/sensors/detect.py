@@ -1,0 +1,28 @@
+"""This machine as one record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from loadmaster.hardware import Machine
+from loadmaster.sensors import amd, apple, host, nvml
+
+
+def detect(root: Path = Path("/"), nvml_module: Any = None) -> Machine:
+    """The accelerators, memory and limits that a job started here would see; never raises.
+
+    ``root`` is where ``/proc`` and ``/sys`` are looked for, ``nvml_module`` stands in for ``pynvml``: both for tests.
+    """
+    around = host.read(root)
+    nvidia = nvml.read(around, root, nvml_module)
+    radeon, no_radeon = amd.read(root)
+    metal = apple.read(around) if root == Path("/") else ()
+    gpus = (*nvidia.devices, *radeon, *metal)
+    return Machine(
+        gpus=gpus,
+        host=around,
+        absent=nvidia.absent + (no_radeon if not metal else ()),
+        driver=nvidia.driver,
+        cuda_driver_version=nvidia.cuda,
+    )

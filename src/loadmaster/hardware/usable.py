@@ -18,7 +18,7 @@ _LAZY_SINCE_DRIVER = 515
 
 
 _RESERVE_SHOWN_SINCE_DRIVER = 511
-"""Up to about this branch NVML's total left out what the driver reserves (gpu_memory_observations.csv: A100, A30, P40)."""
+"""Before about this branch NVML's total leaves out the driver's reserve (gpu_memory_observations.csv: A100, A30)."""
 
 
 class Usable(Record, kw_only=True):

@@ -188,7 +188,7 @@ def _reason(error: Exception, root: Path) -> str:
     code = getattr(error, "value", None)
     loaded = files.text(root / "proc/driver/nvidia/version")
     if code == 12 and loaded:
-        return "the NVIDIA driver is loaded but its library (libnvidia-ml) isn't here; a container needs its GPUs passed in"
+        return "the NVIDIA driver is loaded, its library (libnvidia-ml) isn't here; pass the GPUs to the container"
     if isinstance(code, int) and code in _REASONS:
         return _REASONS[code]
     return f"the NVIDIA driver can't be asked: {str(error) or type(error).__name__}"

@@ -24,7 +24,9 @@ def watch(event, arguments):
         if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
             acts.append(f"open {path} for writing")
     elif event in ("os.mkdir", "os.remove", "os.rename", "os.putenv", "os.unsetenv", "subprocess.Popen", "os.system",
-                   "os.exec", "os.fork", "os.posix_spawn", "socket.connect", "socket.getaddrinfo", "ctypes.dlopen"):
+                   "os.exec", "os.fork", "os.posix_spawn", "socket.connect", "socket.getaddrinfo"):
+        acts.append(f"{event} {arguments}")
+    elif event == "ctypes.dlopen" and arguments[0] is not None:  # None is Python itself, opened by import ctypes
         acts.append(f"{event} {arguments}")
 environment = dict(os.environ)
 sys.addaudithook(watch)

@@ -1,0 +1,120 @@
+"""Job: what is run on a model and how. A choice is a field here; what follows from it is computed elsewhere.
+
+Numeric fields may also hold NumPy arrays (many jobs at once, see ``memory.evaluate``); everything that people type is
+checked by ``jobs.make`` before a Job is built, because record constructors don't check types.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from loadmaster.records import Record
+
+Task = Literal["train", "finetune", "infer", "serve"]
+Method = Literal["full", "lora", "qlora"]
+Checkpointing = Literal["none", "full"]
+AttentionKind = Literal["eager", "sdpa", "flash", "efficient", "math"]
+LossKind = Literal["hf", "native", "chunked", "fused"]
+
+
+class Precision(Record, kw_only=True):
+    """Number formats: of the weights kept on the device, and of autocast if it is on (None: it is off)."""
+
+    weights: str = "bfloat16"
+    autocast: str | None = None
+
+
+class Optimizer(Record, kw_only=True):
+    """Which optimizer (a file in ``jobs/optimizers``) and which of its implementations runs on CUDA."""
+
+    name: str = "adamw"
+    implementation: Literal["for-loop", "foreach", "fused"] = "foreach"
+
+
+class Lora(Record, kw_only=True):
+    """Low-rank adapters as PEFT builds them (arXiv:2106.09685). ``targets``: ``all-linear`` or last parts of module
+    names. ``dtype``: PEFT keeps adapters in float32 on a half-precision base (autocast_adapter_dtype)."""
+
+    rank: int = 16
+    targets: tuple[str, ...] = ("all-linear",)
+    dropout: float = 0.0
+    dtype: str = "float32"
+
+
+class Quantization(Record, kw_only=True):
+    """How frozen weights are packed on loading (bitsandbytes Linear4bit, arXiv:2305.14314 §3): values per absmax scale,
+    and with ``double`` the scales quantised again to 8 bits in groups of 256."""
+
+    dtype: Literal["nf4", "fp4", "int8"] = "nf4"
+    block: int = 64
+    double: bool = True
+    compute: str = "bfloat16"
+    upcast_rest: bool = True
+    """prepare_model_for_kbit_training: what stays unquantised (embedding, norms, head) becomes float32."""
+
+
+class Layout(Record, kw_only=True):
+    """Over how many devices what is split. One device for now: every field is 1."""
+
+    data: int = 1
+    shard: int = 1
+    tensor: int = 1
+    pipeline: int = 1
+    context: int = 1
+    expert: int = 1
+
+    @property
+    def devices(self) -> int:
+        """How many devices the job takes."""
+        return self.data * self.shard * self.tensor * self.pipeline * self.context
+
+
+class Loader(Record, kw_only=True):
+    """torch.utils.data.DataLoader: processes, batches each holds ready (its default is 2), pinned copies."""
+
+    workers: int = 0
+    prefetch: int = 2
+    pin_memory: bool = False
+
+
+class Job(Record, kw_only=True):
+    """One run on one model. ``micro_batch`` sequences of ``seq_len`` tokens go through the network at once;
+    ``grad_accumulation`` of them make a step. For inference ``seq_len`` is prompt plus generated tokens."""
+
+    task: Task = "finetune"
+    method: Method = "full"
+    precision: Precision = Precision()
+    micro_batch: int = 1
+    seq_len: int = 2048
+    grad_accumulation: int = 1
+    optimizer: Optimizer = Optimizer()
+    checkpointing: Checkpointing = "none"
+    attention: AttentionKind = "sdpa"
+    loss: LossKind = "hf"
+    loss_chunks: int = 8
+    lora: Lora | None = None
+    quantization: Quantization | None = None
+    new_tokens: int = 0
+    """Tokens generated of ``seq_len``: the rest is the prompt."""
+    prefill_chunk: int | None = None
+    """Prompt tokens processed at once; None: the whole prompt."""
+    logits: Literal["last", "all"] = "last"
+    kv_dtype: str | None = None
+    """None: the compute format."""
+    kv_cache: bool = True
+    layout: Layout = Layout()
+    loader: Loader = Loader()
+    outputs_held: bool = False
+    """The loop keeps ``outputs`` (so the logits) alive through backward, as ``loss = model(...).loss`` in a variable does."""
+
+    @property
+    def training(self) -> bool:
+        """Whether there is a backward pass."""
+        return self.task in ("train", "finetune")
+
+    @property
+    def compute_dtype(self) -> str:
+        """The format that matrix products run in."""
+        if self.quantization is not None and self.precision.autocast is None:
+            return self.quantization.compute
+        return self.precision.autocast or self.precision.weights

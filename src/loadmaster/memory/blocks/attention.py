@@ -1,0 +1,193 @@
+"""Softmax attention as transformers writes it: projections, rotary positions, the kernel, the output projection.
+
+Mirrors LlamaAttention.forward, apply_rotary_pos_emb, integrations/sdpa_attention.py, eager_attention_forward and
+DeepseekV3Attention.forward (MLA); kernels: aten/src/ATen/native/transformers/cuda (flash_attn/flash_api.cpp,
+attention_backward.cu) for what flash and memory-efficient attention save and allocate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from loadmaster.jobs.job import AttentionKind
+from loadmaster.memory import ops
+from loadmaster.arrays import Size, minimum
+from loadmaster.memory.blocks.run import Run
+from loadmaster.memory.tape import Grads, Tape, Tensor
+from loadmaster.models.spec import Attention
+
+
+def attention(run: Run, x: Tensor, spec: Attention, *, cached: bool = False) -> Tensor:
+    """The mixer's output for input ``x`` (rows × hidden). ``cached``: new keys and values go to a KV cache, whose bytes
+    are counted elsewhere; in a first pass they are the cache."""
+    q, k, v = _latent(run, x, spec) if spec.latent is not None else _projected(run, x, spec)
+    del x
+    if cached and k is not None and v is not None:
+        k, v = run.tape.constant(k.elements, k.dtype), run.tape.constant(v.elements, v.dtype)
+    out = _attend(run, q, k, v, spec, kernel(run, spec, q.dtype))
+    del q, k, v
+    if spec.gated_output:
+        gate = ops.elementwise(run.tape, run.tape.new(out.elements, out.dtype, "gate"), "sigmoid gate", keeps="output")
+        out = ops.mul(run.tape, out, gate, "gated attention output")
+    return run.linear(out, spec.output)
+
+
+def kernel(run: Run, spec: Attention, dtype: str) -> AttentionKind:
+    """Which kernel CUDA takes: what is asked for, and under ``sdpa`` what its rules choose (sdp_utils.cpp: flash needs
+    16-bit operands, a head of at most 256 and no mask; memory-efficient takes float32 and masks but no grouped heads)."""
+    kind = run.job.attention
+    if kind != "sdpa":
+        return kind
+    if spec.softcap or spec.sinks:
+        return "eager"  # transformers falls back: SDPA has neither tanh on scores nor sinks
+    half = (run.tape.autocast or dtype) in ops.HALVES
+    if half and max(spec.head_dim, spec.value_dim) <= 256 and spec.head_dim == spec.value_dim:
+        return "flash"
+    return "efficient"
+
+
+def _projected(run: Run, x: Tensor, spec: Attention) -> tuple[Tensor, Tensor, Tensor]:
+    tape, rows = run.tape, run.rows
+    kv_rows = run.batch * run.keys if spec.cross else rows
+    if len(spec.projections) >= 3:
+        q = run.linear(x, spec.projections[0])
+        k = run.linear(x, spec.projections[1], kv_rows)
+        v = run.linear(x, spec.projections[2], kv_rows)
+    elif len(spec.projections) == 1:
+        fused = run.linear(x, spec.projections[0])
+        q = tape.view(fused, rows * spec.heads * spec.head_dim)
+        k = tape.view(fused, rows * spec.kv_heads * spec.head_dim)
+        v = tape.view(fused, rows * spec.kv_heads * spec.value_dim)
+        del fused
+    else:
+        q = run.linear(x, spec.projections[0])
+        k, v = tape.constant(rows * spec.kv_heads * spec.head_dim, q.dtype), tape.constant(rows * spec.kv_heads * spec.value_dim, q.dtype)
+    del x
+    if spec.query_norm is not None:
+        q = run.norm(q, spec.query_norm, "q_norm", q.elements // spec.query_norm.size)
+    if spec.key_norm is not None and k.storage is not None:
+        k = run.norm(k, spec.key_norm, "k_norm", k.elements // spec.key_norm.size)
+    if spec.position != "rope" or spec.cross:
+        return q, k, v
+    rotated_q = _rotary(run, q, spec, spec.heads)
+    rotated_k = _rotary(run, k, spec, spec.kv_heads) if k.storage is not None else k
+    return rotated_q, rotated_k, v
+
+
+def _rotary(run: Run, x: Tensor, spec: Attention, heads: int) -> Tensor:
+    """``x * cos + rotate_half(x) * sin`` (modeling_llama.py apply_rotary_pos_emb); where only a part of a head turns,
+    the parts are joined again."""
+    tape = run.tape
+    turned = spec.rotary_dim if spec.rotary_dim is not None else spec.head_dim
+    part = x if turned == spec.head_dim else tape.view(x, run.rows * heads * turned)
+    table = tape.constant(run.rows * turned, run.residual)
+    straight = ops.mul(tape, part, table, "rotary x*cos")
+    half = part.elements // 2
+    second = ops.scale(tape, tape.view(part, half), "rotary -x2")
+    rotated = ops.join(tape, [second, tape.view(part, half)], "rotary rotate_half")
+    del second
+    crossed = ops.mul(tape, rotated, table, "rotary x*sin")
+    del rotated
+    y = ops.add(tape, straight, crossed, "rotary output")
+    del straight, crossed
+    if part is x:
+        return y
+    rest = tape.view(x, run.rows * heads * (spec.head_dim - turned))
+    return ops.join(tape, [y, rest], "rotary joined")
+
+
+def _latent(run: Run, x: Tensor, spec: Attention) -> tuple[Tensor, Tensor, Tensor]:
+    """Multi-head latent attention in its expanded form, as transformers trains and caches it (DeepseekV3Attention)."""
+    tape, latent, rows = run.tape, spec.latent, run.rows
+    assert latent is not None
+    norms = dict(spec.inner_norms)
+    chain = list(spec.projections)
+    if latent.query_rank is not None:
+        low = run.linear(x, chain.pop(0))
+        if norms:
+            low = run.norm(low, next(iter(norms.values())), "q_a_layernorm")
+        q = run.linear(low, chain.pop(0))
+        del low
+    else:
+        q = run.linear(x, chain.pop(0))
+    compressed = run.linear(x, chain[0])
+    del x
+    low_kv = tape.view(compressed, rows * latent.kv_rank)
+    key_rope = tape.view(compressed, rows * latent.rope_dim)
+    del compressed
+    if norms:
+        low_kv = run.norm(low_kv, list(norms.values())[-1], "kv_a_layernorm")
+    expanded = run.linear(low_kv, chain[1])
+    del low_kv
+    nope = tape.view(expanded, rows * spec.heads * latent.nope_dim)
+    v = tape.view(expanded, rows * spec.heads * spec.value_dim)
+    del expanded
+    turned_q = _turned(run, tape.view(q, rows * spec.heads * latent.rope_dim))
+    turned_k = _turned(run, key_rope)
+    del key_rope
+    query = ops.join(tape, [tape.view(q, rows * spec.heads * latent.nope_dim), turned_q], "query states")
+    key = ops.join(tape, [nope, ops.copy(tape, turned_k, "rope key expanded", rows * spec.heads * latent.rope_dim)], "key states")
+    return query, key, v
+
+
+def _turned(run: Run, x: Tensor) -> Tensor:
+    tape = run.tape
+    table = tape.constant(x.elements, run.residual)
+    straight = ops.mul(tape, x, table, "rotary x*cos")
+    rotated = ops.copy(tape, x, "rotary rotate_half")
+    crossed = ops.mul(tape, rotated, table, "rotary x*sin")
+    return ops.add(tape, straight, crossed, "rotary output")
+
+
+def _attend(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention, kind: AttentionKind) -> Tensor:
+    if kind in ("eager", "math"):
+        return _eager(run, q, k, v, spec)
+    tape = run.tape
+    if kind == "efficient" and spec.kv_heads != spec.heads:
+        k, v = _repeat(run, k, spec, "key"), _repeat(run, v, spec, "value")
+    q, k, v = ops.lower(tape, q, "query"), ops.lower(tape, k, "key"), ops.lower(tape, v, "value")
+    out = tape.new(run.rows * spec.heads * spec.value_dim, q.dtype, "attention output")
+    stats = tape.new(run.rows * spec.heads, "float32", "attention logsumexp")
+    sizes = [(t.elements, t.dtype, t.needs_grad) for t in (q, k, v)]
+    rows, heads, dim, grouped = run.rows, spec.heads, spec.head_dim, spec.kv_heads != spec.heads
+
+    def backward(t: Tape, g: Grads, s: list[Tensor]) -> Sequence[Tensor | None]:
+        # flash_api.cpp mha_bwd: dq_accum in float32 and softmax_d; grouped heads get expanded dk and dv, then summed.
+        held = [t.new(e, d, "attention gradient") for e, d, need in sizes if need]
+        held += [t.new(rows * heads, "float32", "softmax_d"), t.new(rows * heads * dim, "float32", "dq_accum")]
+        if grouped and kind == "flash":
+            held += [t.new(rows * heads * dim, sizes[0][1], f"{n} expanded") for n in ("dk", "dv")]
+        grads = iter(held[:3])
+        return [next(grads) if need else None for _, _, need in sizes]
+
+    return tape.record("sdpa", [q, k, v], out, [q, k, v, out, stats], backward)
+
+
+def _eager(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention) -> Tensor:
+    """eager_attention_forward: scores, scaled, masked, softmax in float32, cast back, times values."""
+    tape = run.tape
+    if spec.kv_heads != spec.heads:
+        k, v = _repeat(run, k, spec, "key"), _repeat(run, v, spec, "value")
+    several: Size = minimum(run.batch - 1, 1)  # matmul flattens batch and heads: a copy when the batch is over 1
+    scores_size = run.batch * spec.heads * run.queries * run.keys + spec.sinks * 0
+    q = ops.copy(tape, q, "query flattened", q.elements * several) if False else q
+    scores = ops.scale(tape, ops.matmul(tape, q, k, scores_size, "attention scores"), "scaled scores")
+    if spec.softcap:
+        scores = ops.scale(tape, ops.elementwise(tape, ops.scale(tape, scores, "scores / cap"), "tanh scores", keeps="output"), "capped scores")
+    if spec.causal:
+        scores = ops.add(tape, scores, tape.constant(run.queries * run.keys, scores.dtype), "masked scores")
+    dtype = q.dtype
+    if spec.sinks:
+        scores = ops.copy(tape, scores, "scores with sinks", scores_size + run.rows * spec.heads)
+        weights = ops.softmax(tape, ops.elementwise(tape, scores, "scores - max", keeps="output"), "attention weights", scores.dtype)
+        weights = tape.view(weights, scores_size)
+    else:
+        weights = ops.cast(tape, ops.softmax(tape, scores, "attention weights", "float32"), dtype, "attention weights")
+    del scores
+    out = ops.matmul(tape, weights, v, run.rows * spec.heads * spec.value_dim, "attention output")
+    return ops.copy(tape, out, "attention output contiguous")
+
+
+def _repeat(run: Run, x: Tensor, spec: Attention, name: str) -> Tensor:
+    """transformers' repeat_kv: keys and values copied to all heads."""
+    return ops.copy(run.tape, x, f"{name} repeated to all heads", x.elements * (spec.heads // spec.kv_heads))

@@ -1,0 +1,106 @@
+"""Feed-forward layers: gated and plain MLPs (LlamaMLP, GPT2MLP, Phi3MLP) and mixtures of experts.
+
+Experts run as transformers' grouped_mm_experts_forward does (integrations/moe.py, its default): tokens sorted by
+expert, two grouped products, weighted and summed.
+"""
+
+from __future__ import annotations
+
+from loadmaster.memory import ops
+from loadmaster.arrays import Size
+from loadmaster.memory.blocks.run import Run
+from loadmaster.memory.tape import Tensor
+from loadmaster.models.spec import Experts, FeedForward, Linear, Mlp
+
+RESULT_SAVERS = {"relu": "output", "sigmoid": "output", "tanh": "output"}
+"""Activations whose backward needs their result, not their input (derivatives.yaml)."""
+
+WRITTEN_OUT = {"gelu_new": 5, "relu2": 1, "quick_gelu": 2, "gelu_fast": 5}
+"""Activations that transformers/activations.py writes as several operators: how many of their results autograd keeps."""
+
+
+def feedforward(run: Run, x: Tensor, spec: FeedForward) -> Tensor:
+    """The feed-forward's output for input ``x``."""
+    return _experts(run, x, spec) if isinstance(spec, Experts) else mlp(run, x, spec)
+
+
+def mlp(run: Run, x: Tensor, spec: Mlp, rows: Size | None = None) -> Tensor:
+    """``down(act(gate(x)) * up(x))``, or ``down(act(up(x)))``."""
+    rows = run.rows if rows is None else rows
+    if not spec.gated:
+        inner = activation(run, run.linear(x, spec.projections[0], rows), spec.activation)
+        return run.linear(inner, spec.output, rows)
+    if len(spec.projections) == 1:
+        both = run.linear(x, spec.projections[0], rows)
+        gate, up = run.tape.view(both, rows * spec.width), run.tape.view(both, rows * spec.width)
+        inner = ops.mul(run.tape, up, activation(run, gate, spec.activation), "gated product")
+        del both, gate, up
+        return run.linear(inner, spec.output, rows)
+    acted = activation(run, run.linear(x, spec.projections[0], rows), spec.activation)
+    up = run.linear(x, spec.projections[1], rows)
+    inner = ops.mul(run.tape, acted, up, "gated product")
+    del acted, up
+    return run.linear(inner, spec.output, rows)
+
+
+def activation(run: Run, x: Tensor, name: str) -> Tensor:
+    """An activation function by its name in a config (``silu``, ``gelu_new`` ...)."""
+    written = WRITTEN_OUT.get(name, 0)
+    for index in range(written - 1):
+        kept = ops.elementwise(run.tape, x, f"{name} part {index}")
+        del kept
+    return ops.elementwise(run.tape, x, name, keeps=RESULT_SAVERS.get(name, "input"))
+
+
+def _experts(run: Run, x: Tensor, spec: Experts) -> Tensor:
+    tape, rows = run.tape, run.rows
+    weights = _route(run, x, spec)
+    pairs = rows * spec.per_token
+    chosen = ops.copy(tape, x, "tokens sorted by expert", pairs * _width(spec))
+    hidden = _grouped(run, chosen, spec, pairs, spec.expert.projections, "experts up")
+    del chosen
+    width = spec.expert.width
+    if spec.expert.gated:
+        gate, up = tape.view(hidden, pairs * width), tape.view(hidden, pairs * width)
+        del hidden
+        hidden = ops.mul(tape, activation(run, gate, spec.expert.activation), up, "gated product")
+        del gate, up
+    else:
+        hidden = activation(run, hidden, spec.expert.activation)
+    out = _grouped(run, hidden, spec, pairs, (spec.expert.output,), "experts down")
+    del hidden
+    weighted = ops.mul(tape, out, weights, "weighted expert outputs")
+    del out
+    back = ops.copy(tape, weighted, "expert outputs in token order")
+    del weighted
+    result = ops.cast(tape, ops.copy(tape, back, "experts output", x.elements), x.dtype, "experts output")
+    del back
+    if spec.shared is not None:
+        shared = mlp(run, x, spec.shared)
+        if spec.shared_gate is not None:
+            gate = ops.elementwise(tape, run.linear(x, spec.shared_gate, quantised=False), "sigmoid gate", keeps="output")
+            shared = ops.mul(tape, shared, gate, "gated shared expert")
+        result = ops.add(tape, result, shared, "experts output")
+    return result
+
+
+def _width(spec: Experts) -> int:
+    return spec.expert.projections[0].inputs
+
+
+def _route(run: Run, x: Tensor, spec: Experts) -> Tensor:
+    tape = run.tape
+    logits = run.linear(x, spec.router, adapted=False, quantised=False)
+    scores = ops.softmax(tape, ops.cast(tape, logits, "float32", "router logits"), "router probabilities", "float32")
+    del logits
+    top = ops.copy(tape, scores, "router top-k", run.rows * spec.per_token)
+    tape.scratch(run.rows * spec.per_token * 3, "int64", "routing indices")
+    return ops.cast(tape, top, x.dtype, "routing weights")
+
+
+def _grouped(run: Run, x: Tensor, spec: Experts, pairs: Size, linears: tuple[Linear, ...], name: str) -> Tensor:
+    """One grouped product over all experts' stacked weights (torch._grouped_mm)."""
+    inputs, outputs = linears[0].inputs, sum(linear.outputs for linear in linears)
+    fused = Linear(name=f"experts.{linears[0].name.rpartition('.')[2]}", inputs=inputs * spec.count, outputs=outputs)
+    weight = run.tape.parameter(fused.name, fused.inputs * outputs, run.weights, trainable=not run.frozen)
+    return ops.linear(run.tape, x, weight, pairs * outputs, name)

@@ -1,0 +1,114 @@
+"""How a layer is run: the job's choices, sizes of this pass, and what a linear layer or a norm becomes under them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from loadmaster.jobs.job import Job
+from loadmaster.memory import ops
+from loadmaster.arrays import Size
+from loadmaster.memory.inventory import matches
+from loadmaster.memory.tape import Grads, Tape, Tensor
+from loadmaster.models.spec import Linear, Norm
+
+
+class Run:
+    """One pass of ``job`` through some layers: ``batch`` sequences, ``queries`` new tokens each, seeing ``keys`` tokens.
+
+    ``residual`` is the number format that runs between layers."""
+
+    def __init__(self, job: Job, tape: Tape, *, queries: Size, keys: Size | None = None, frozen: bool = False) -> None:
+        self.job, self.tape = job, tape
+        self.batch = job.micro_batch
+        self.queries = queries
+        self.keys = queries if keys is None else keys
+        self.rows = self.batch * queries
+        self.frozen = frozen or job.method != "full" or not job.training
+        self.weights = job.precision.weights
+        self.compute = job.compute_dtype
+        if job.quantization is not None and job.quantization.upcast_rest and job.training:
+            self.residual = "float32"
+        else:
+            self.residual = self.weights
+
+    def linear(self, x: Tensor, layer: Linear, rows: Size | None = None, *, adapted: bool = True, quantised: bool = True) -> Tensor:
+        """One torch.nn.Linear on ``rows`` rows: trained, frozen, with a LoRA adapter around it, or 4-bit under one."""
+        rows = self.rows if rows is None else rows
+        outputs = rows * layer.outputs
+        lora = self.job.lora if adapted and self.job.training and targeted(self.job, layer) else None
+        if self.job.quantization is not None and quantised:
+            y = self._quantised(x, layer, outputs)
+            return y if lora is None else self._adapter_4bit(x, y, layer, rows, outputs)
+        weight = self.tape.parameter(layer.name, layer.inputs * layer.outputs, self.weights, trainable=not self.frozen)
+        bias = self.tape.parameter(f"{layer.name}.bias", layer.outputs, self.weights, trainable=not self.frozen) if layer.bias else None
+        y = ops.linear(self.tape, x, weight, outputs, layer.name, bias=bias)
+        return y if lora is None else self._adapter(x, y, layer, rows, outputs)
+
+    def norm(self, x: Tensor, norm: Norm, name: str, rows: Size | None = None) -> Tensor:
+        """A normalisation of ``rows`` rows."""
+        rows = self.rows if rows is None else rows
+        # 4-bit loading for training leaves norms in float32 (prepare_model_for_kbit_training).
+        dtype = "float32" if self.job.quantization is not None and self.job.quantization.upcast_rest and self.job.training else self.weights
+        weight = self.tape.parameter(f"{name}.weight", norm.size, dtype, trainable=not self.frozen) if norm.weight else None
+        if norm.kind == "rms" and not norm.native:
+            return ops.rms_norm(self.tape, x, weight, rows, name, plus_one=norm.plus_one)
+        bias = self.tape.parameter(f"{name}.bias", norm.size, dtype, trainable=not self.frozen) if norm.bias else None
+        return ops.native_norm(self.tape, x, weight, rows, name, kind=norm.kind, bias=bias)
+
+    def _adapter(self, x: Tensor, result: Tensor, layer: Linear, rows: Size, outputs: Size) -> Tensor:
+        # peft/tuners/lora/layer.py Linear.forward: the input is cast to the adapter's format, once a layer.
+        lora = self.job.lora
+        assert lora is not None
+        dtype = result.dtype
+        x = ops.cast(self.tape, x, lora.dtype, "LoRA input")
+        update = ops.scale(self.tape, self._low_rank(x, layer, rows, outputs), "LoRA scaled")
+        result = ops.add(self.tape, result, update, f"{layer.name} with LoRA")
+        del update
+        return ops.cast(self.tape, result, dtype, f"{layer.name} output")
+
+    def _adapter_4bit(self, x: Tensor, result: Tensor, layer: Linear, rows: Size, outputs: Size) -> Tensor:
+        # peft/tuners/lora/bnb.py Linear4bit.forward: a defensive clone, and the update cast before the sum.
+        lora = self.job.lora
+        assert lora is not None
+        result = ops.copy(self.tape, result, f"{layer.name} clone")
+        dtype = result.dtype
+        if self.tape.autocast is None:
+            x = ops.cast(self.tape, x, lora.dtype, "LoRA input")
+        update = ops.scale(self.tape, self._low_rank(x, layer, rows, outputs), "LoRA scaled")
+        if self.tape.autocast is None:
+            update = ops.cast(self.tape, update, dtype, "LoRA update")
+        return ops.add(self.tape, result, update, f"{layer.name} output")
+
+    def _low_rank(self, x: Tensor, layer: Linear, rows: Size, outputs: Size) -> Tensor:
+        lora = self.job.lora
+        assert lora is not None
+        a = self.tape.parameter(f"{layer.name}.lora_A", lora.rank * layer.inputs, lora.dtype, trainable=True)
+        b = self.tape.parameter(f"{layer.name}.lora_B", lora.rank * layer.outputs, lora.dtype, trainable=True)
+        low = ops.linear(self.tape, ops.dropout(self.tape, x, lora.dropout, "LoRA dropout"), a, rows * lora.rank, "LoRA A")
+        return ops.linear(self.tape, low, b, outputs, "LoRA B")
+
+    def _quantised(self, x: Tensor, layer: Linear, outputs: Size) -> Tensor:
+        # bitsandbytes MatMul4Bit: the weight is unpacked to the compute format in forward and again in backward;
+        # nothing but the packed weight is saved. Linear4bit.forward casts its input and its result.
+        quantization = self.job.quantization
+        assert quantization is not None
+        before, compute = x.dtype, self.tape.autocast or quantization.compute
+        x = ops.cast(self.tape, x, compute, f"{layer.name} input")
+        unpacked = self.tape.new(layer.inputs * layer.outputs, compute, "dequantised weight", tag="dequantised weights")
+        y = self.tape.new(outputs, compute, f"{layer.name} output")
+        del unpacked
+        elements, weight = x.elements, layer.inputs * layer.outputs
+
+        def backward(t: Tape, g: Grads, s: list[Tensor]) -> Sequence[Tensor | None]:
+            held = t.new(weight, compute, "dequantised weight", tag="dequantised weights")
+            grad = t.new(elements, compute, f"{layer.name} gradient")
+            del held
+            return [grad]
+
+        y = self.tape.record("linear4bit", [x], y, [], backward)
+        return y if self.tape.autocast else ops.cast(self.tape, y, before, f"{layer.name} output")
+
+
+def targeted(job: Job, layer: Linear) -> bool:
+    """Whether LoRA wraps this layer."""
+    return job.lora is not None and matches(job.lora.targets, layer.name)

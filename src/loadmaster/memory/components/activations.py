@@ -1,0 +1,34 @@
+"""Activations: what the layers keep for backward, and small tables that live through a step."""
+
+from __future__ import annotations
+
+from loadmaster.arrays import Size
+from loadmaster.dtypes import itemsize
+from loadmaster.jobs.job import Job
+from loadmaster.memory.parts import Census, Part, commas
+from loadmaster.memory.passes import Cost
+
+SOURCE = "saved tensors of each layer's operators (derivatives.yaml) in the order of transformers' modelling code"
+
+
+def retained(groups: list[tuple[Cost, int]]) -> Part:
+    """What ``count`` layers of each cost hold together between their forward and their backward."""
+    total: Size = 0
+    census: Census = {}
+    for cost, count in groups:
+        total = total + cost.retained * count
+        for key, size in cost.retained_census.items():
+            census[key] = census.get(key, 0) + size * count
+
+    def formula() -> str:
+        return " + ".join(f"{count} layers × {commas(cost.retained)} B" for cost, count in groups if count) or "0"
+
+    return Part("activations", total, formula, SOURCE, origin="modelled", census=census)
+
+
+def inputs(job: Job, rotary: int, residual: str) -> Part:
+    """Token ids, labels and mask (int64) of the batch, and rotary tables of one length."""
+    tokens = job.micro_batch * job.seq_len
+    ids = 3 * 8 * tokens if job.training else 8 * tokens
+    tables = 2 * job.seq_len * rotary * itemsize(residual)
+    return Part("inputs", ids + tables, lambda: f"ids {commas(ids)} B + rotary tables {commas(tables)} B", "transformers' batch: input_ids, attention_mask, labels; LlamaRotaryEmbedding cos and sin")

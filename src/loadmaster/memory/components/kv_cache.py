@@ -1,0 +1,50 @@
+"""The KV cache of generation and serving, and recurrent states of state-space layers."""
+
+from __future__ import annotations
+
+from loadmaster.arrays import Size, maximum, minimum
+from loadmaster.dtypes import BITS
+from loadmaster.jobs.job import Job
+from loadmaster.memory.parts import Part, commas
+from loadmaster.models.parameters import kv_layers, state_bytes
+from loadmaster.models.spec import ModelSpec
+
+SOURCE = (
+    "transformers cache_utils.DynamicCache: keys and values of every layer, batch × KV heads × tokens × (key + value "
+    "head); sliding-window layers keep their window"
+)
+
+
+def dtype(job: Job) -> str:
+    """The number format of cached keys and values."""
+    return job.kv_dtype or job.compute_dtype
+
+
+def kv_cache(spec: ModelSpec, job: Job, tokens: Size) -> Part:
+    """Cache of ``micro_batch`` sequences of ``tokens``."""
+    bits = BITS[dtype(job)]
+    layers = kv_layers(spec)
+    total: Size = 0
+    for kv in layers:
+        kept = tokens if kv.window is None else minimum(tokens, kv.window)
+        total = total + kv.layers * kv.values * kept * job.micro_batch * bits // 8
+    total = total + state_bytes(spec, dtype(job)) * job.micro_batch
+
+    def formula() -> str:
+        terms = [
+            f"{kv.layers} layers × {kv.values:,} values × {commas(tokens) if kv.window is None else f'min({commas(tokens)}, {kv.window:,})'} tokens"
+            for kv in layers
+        ]
+        return f"{commas(job.micro_batch)} sequences × ({' + '.join(terms) or 'recurrent states'}) × {bits / 8:g} B"
+
+    return Part("kv cache", total, formula, SOURCE)
+
+
+def growth(spec: ModelSpec, job: Job, tokens: Size) -> Part:
+    """One layer's new keys while the old ones live: DynamicCache appends with torch.cat."""
+    bits = BITS[dtype(job)]
+    largest: Size = 0
+    for kv in kv_layers(spec):
+        kept = tokens if kv.window is None else minimum(tokens, kv.window)
+        largest = maximum(largest, (kv.values + 1) // 2 * kept * job.micro_batch * bits // 8)
+    return Part("temporaries", largest, lambda: f"torch.cat of one layer's keys: {commas(largest)} B", SOURCE)

@@ -1,0 +1,183 @@
+"""One layer, or the head with its loss, run on the tape: what it keeps for backward and how high each pass goes.
+
+All layers of a kind cost the same, so a layer is measured once and ``timeline`` multiplies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from loadmaster.jobs.job import Job
+from loadmaster.arrays import Size, maximum
+from loadmaster.memory.blocks import head as heads
+from loadmaster.memory.blocks.layer import layer
+from loadmaster.memory.blocks.run import Run
+from loadmaster.memory.tape import Tape, Tensor
+from loadmaster.models.spec import Block, Head, Norm
+
+Census = dict[tuple[str, str], int]
+
+
+@dataclass(slots=True)
+class Cost:
+    """Bytes of one layer (or of the head). ``retained``: alive from its forward to its backward; ``casts``: autocast's
+    cached weight copies that outlive a checkpointed forward; peaks count everything of this layer, its input included;
+    ``gradients``: of its parameters. The censuses (plain ints only) split them by (component, tensor)."""
+
+    retained: Size = 0
+    casts: Size = 0
+    forward: Size = 0
+    backward: Size = 0
+    gradients: Size = 0
+    retained_census: Census = field(default_factory=dict)
+    forward_census: Census = field(default_factory=dict)
+    backward_census: Census = field(default_factory=dict)
+    gradient_census: Census = field(default_factory=dict)
+
+
+def training_layer(job: Job, block: Block, hidden: int, *, detail: bool) -> Cost:
+    """One layer of a training step, at the job's checkpointing."""
+    if job.checkpointing == "full":
+        return _checkpointed(job, block, hidden, detail)
+    tape = Tape(autocast=job.precision.autocast, detail=detail)
+    run = Run(job, tape, queries=job.seq_len)
+    cost = Cost()
+    x = _input(run, hidden)
+    tape.mark()
+    out = layer(run, x, block)
+    cost.forward, cost.forward_census = tape.peak_bytes, tape.composition
+    tape.casts.clear()
+    del x
+    last, start = [out], out_of(out)
+    del out
+    _backward(tape, start, cost, last)
+    return cost
+
+
+def _checkpointed(job: Job, block: Block, hidden: int, detail: bool) -> Cost:
+    """torch.utils.checkpoint: forward keeps the layer's input alone; backward runs the layer again, then back."""
+    cost = Cost()
+    first = Tape(grad=False, autocast=job.precision.autocast, detail=detail)
+    run = Run(job, first, queries=job.seq_len)
+    x = _input(run, hidden)
+    first.mark()
+    out = layer(run, x, block)
+    cost.forward, cost.forward_census = first.peak_bytes, first.composition
+    cost.casts = sum_sizes(first.casts.values())
+    cost.retained = x.storage.size_bytes if x.storage is not None else 0
+    if detail:
+        cost.retained_census = {("activations", "layer input (checkpoint)"): int(cost.retained)}
+    del x, out
+    tape = Tape(autocast=job.precision.autocast, detail=detail)
+    run = Run(job, tape, queries=job.seq_len)
+    gradient = [tape.new(run.rows * hidden, run.residual, "gradient of the layer's output", tag="temporaries")]
+    x = _input(run, hidden)
+    if x.storage is not None:
+        x.storage.saved, x.storage.name = True, "layer input (checkpoint)"
+    tape.mark()
+    out = layer(run, x, block)
+    tape.casts.clear()
+    start = out_of(out)
+    del out
+    tape.backward(start, gradient, "input")
+    del start
+    cost.backward, cost.backward_census = tape.peak_bytes, tape.composition
+    _gradients(tape, cost)
+    return cost
+
+
+def head_and_loss(job: Job, head: Head, norms: tuple[tuple[str, Norm], ...], hidden: int, *, detail: bool) -> Cost:
+    """Final norm, projection and loss, forward and backward in one: they follow each other at the middle of the step."""
+    tape = Tape(autocast=job.precision.autocast, detail=detail)
+    run = Run(job, tape, queries=job.seq_len)
+    cost = Cost()
+    held: list[Tensor] = []
+    x = _input(run, hidden)
+    tape.mark()
+    y = heads.final_norms(run, x, norms)
+    del x
+    value = heads.loss(run, y, head, held)
+    del y
+    cost.forward, cost.forward_census = tape.peak_bytes, tape.composition
+    tape.casts.clear()
+    last, start = [value], out_of(value)
+    del value
+    _backward(tape, start, cost, last)
+    held.clear()
+    return cost
+
+
+def inference_layer(job: Job, block: Block, hidden: int, queries: Size, keys: Size, *, detail: bool) -> Cost:
+    """One layer without gradients on ``queries`` new tokens a sequence that see ``keys`` tokens."""
+    tape = Tape(grad=False, autocast=job.precision.autocast, detail=detail)
+    run = Run(job, tape, queries=queries, keys=keys)
+    x = _input(run, hidden)
+    tape.mark()
+    out = layer(run, x, block, cached=job.kv_cache)
+    cost = Cost(forward=tape.peak_bytes, forward_census=tape.composition)
+    del x, out
+    return cost
+
+
+def inference_head(job: Job, head: Head, norms: tuple[tuple[str, Norm], ...], hidden: int, queries: Size, *, detail: bool) -> Cost:
+    """Final norm over all new tokens, then logits of the last token of each sequence, or of all."""
+    tape = Tape(grad=False, autocast=job.precision.autocast, detail=detail)
+    run = Run(job, tape, queries=queries)
+    x = _input(run, hidden)
+    tape.mark()
+    y = heads.final_norms(run, x, norms)
+    del x
+    out = heads.logits(run, y, head, run.batch if job.logits == "last" else run.rows)
+    tape.scratch(run.batch * head.vocab, "float32", "next-token logits float32")
+    cost = Cost(forward=tape.peak_bytes, forward_census=tape.composition)
+    del y, out
+    return cost
+
+
+def out_of(tensor: Tensor) -> tuple[object, int]:
+    """Where backward begins: the node and slot that made a tensor."""
+    return tensor.node, tensor.slot
+
+
+def sum_sizes(tensors: object) -> Size:
+    """Bytes of several tensors' storages."""
+    total: Size = 0
+    for tensor in tensors:  # type: ignore[attr-defined]
+        if tensor.storage is not None:
+            total = total + tensor.storage.size_bytes
+    return total
+
+
+def _input(run: Run, hidden: int) -> Tensor:
+    x = run.tape.new(run.rows * hidden, run.residual, "layer input")
+    if run.tape.grad_enabled:
+        x.needs_grad, x.leaf = True, "input"
+    return x
+
+
+def _backward(tape: Tape, start: tuple[object, int], cost: Cost, last: list[Tensor]) -> None:
+    """From the end of forward: note what is retained, then go back with a gradient of the output's size."""
+    out = last.pop()
+    elements, dtype = out.elements, out.dtype
+    del out
+    cost.retained = tape.live_bytes
+    cost.retained_census = tape.census()
+    gradient = [tape.new(elements, dtype, "gradient of the layer's output", tag="temporaries")]
+    tape.mark()
+    tape.backward(start, gradient, "input")  # type: ignore[arg-type]
+    cost.backward, cost.backward_census = tape.peak_bytes, tape.composition
+    _gradients(tape, cost)
+
+
+def _gradients(tape: Tape, cost: Cost) -> None:
+    cost.gradients = sum_sizes(tape.gradients.values())
+    if tape._detail:
+        cost.gradient_census = {("gradients", name): int(t.storage.size_bytes) for name, t in tape.gradients.items() if t.storage is not None}
+
+
+def highest(*sizes: Size) -> Size:
+    """The largest of several sizes."""
+    top = sizes[0]
+    for size in sizes[1:]:
+        top = maximum(top, size)
+    return top

@@ -1,0 +1,214 @@
+"""The moments of a step at which memory can be highest, and everything that lives at each.
+
+Between two such moments live bytes change in one direction (layers of a kind free and allocate the same), so the
+highest point of a phase is one of its moments. A peak is the largest moment, not a sum of each component's own peak.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from loadmaster.arrays import Size, rounded
+from loadmaster.dtypes import itemsize
+from loadmaster.jobs.job import Job
+from loadmaster.memory import passes
+from loadmaster.memory.blocks.run import Run
+from loadmaster.memory.components import activations, gradients, kv_cache, optimizer, runtime, weights
+from loadmaster.memory.parts import Census, Moment, Part, commas
+from loadmaster.memory.passes import Cost
+from loadmaster.memory.tape import Tape
+from loadmaster.models.spec import Attention, Block, ModelSpec, Tower
+
+
+@dataclass(slots=True)
+class Segment:
+    """Consecutive equal layers of a tower."""
+
+    cost: Cost
+    count: int
+
+
+def moments(spec: ModelSpec, job: Job, compute_capability: str | None = None, *, detail: bool) -> list[Moment]:
+    """Every candidate for the peak, in the order of a step."""
+    if job.training:
+        return _Training(spec, job, compute_capability, detail).moments()
+    return _inference(spec, job, compute_capability, detail)
+
+
+class _Training:
+    def __init__(self, spec: ModelSpec, job: Job, compute_capability: str | None, detail: bool) -> None:
+        self.spec, self.job, self.detail = spec, job, detail
+        tower = spec.decoder
+        self.residual = Run(job, Tape(), queries=job.seq_len).residual
+        self.segments = _segments(tower, lambda block: passes.training_layer(job, block, tower.hidden, detail=detail))
+        head = spec.head
+        self.head = passes.head_and_loss(job, head, tower.norms, tower.hidden, detail=detail) if head else Cost()
+        self.gradients = gradients.gradients(spec, job)
+        self.states = optimizer.states(spec, job)
+        self.accumulating = job.grad_accumulation > 1 if isinstance(job.grad_accumulation, int) else bool((job.grad_accumulation > 1).all())
+        self.embedding = _part("activations", rounded(job.micro_batch * job.seq_len * tower.hidden * itemsize(self.residual)), "embedding output: tokens × width", "LlamaModel.forward keeps inputs_embeds until it returns")
+        self.base = [weights.weights(spec, job)]
+        adapter = weights.adapter_weights(spec, job)
+        self.base += [adapter] if adapter else []
+        self.base += [self.states, activations.inputs(job, _rotary(tower), self.residual), runtime.cublas_workspace(compute_capability, training=True)]
+        if job.outputs_held:
+            self.base.append(self._held())
+
+    def moments(self) -> list[Moment]:
+        """load, forward, loss, backward and optimizer step."""
+        return [
+            Moment("load", "weights on the device", self.base[: 2 if self.job.lora else 1] + _unpacking(self.spec, self.job)),
+            *self._forward(),
+            *self._loss(),
+            *self._backward(),
+            Moment("optimizer step", "inside step()", [*self.base, self.gradients, optimizer.step_temporaries(self.spec, self.job)]),
+        ]
+
+    def _kept_gradients(self) -> list[Part]:
+        return [self.gradients] if self.accumulating else []
+
+    def _forward(self) -> list[Moment]:
+        found, before, casts = [], [], 0
+        for segment in self.segments:
+            done = [*before, (segment.cost, segment.count - 1)]
+            casts = casts + segment.cost.casts * (segment.count - 1)
+            parts = [*self.base, *self._kept_gradients(), activations.retained(done), self.embedding, _casts(casts)]
+            found.append(Moment("forward", "last layer", [*parts, _work(segment.cost.forward, segment.cost.forward_census)]))
+            casts = casts + segment.cost.casts
+            before.append((segment.cost, segment.count))
+        return found
+
+    def _loss(self) -> list[Moment]:
+        everything = activations.retained([(s.cost, s.count) for s in self.segments])
+        casts: Size = 0
+        for segment in self.segments:
+            casts = casts + segment.cost.casts * segment.count
+        shared = [*self.base, *self._kept_gradients(), everything]
+        return [
+            Moment("forward", "logits and loss", [*shared, _casts(casts), _work(self.head.forward, self.head.forward_census)]),
+            Moment("backward", "loss and output projection", [*shared, _work(self.head.backward, self.head.backward_census)]),
+        ]
+
+    def _backward(self) -> list[Moment]:
+        found = []
+        groups = [(s.cost, s.count) for s in self.segments]
+        made: list[tuple[Size, str]] = [(self.head.gradients, "head")]
+        for index in reversed(range(len(self.segments))):
+            segment = self.segments[index]
+            for left, name in ((segment.count - 1, "last layer"), (0, "first layer")):
+                finished = made + [(segment.cost.gradients * (segment.count - 1 - left), "layers")]
+                found.append(self._layer_back(segment, [*groups[:index], (segment.cost, left)], finished, name))
+            made.append((segment.cost.gradients * segment.count, "layers"))
+        found.append(self._embedding_back(made))
+        return found
+
+    def _layer_back(self, segment: Segment, still: list[tuple[Cost, int]], finished: list[tuple[Size, str]], name: str) -> Moment:
+        grads: list[Part] = self._kept_gradients() or [_gradient_part(finished)]
+        parts = [*self.base, *grads, activations.retained(still), _work(segment.cost.backward, segment.cost.backward_census)]
+        return Moment("backward", name, parts)
+
+    def _embedding_back(self, made: list[tuple[Size, str]]) -> Moment:
+        """embedding_dense_backward makes a full table; a tied table already has the head's gradient, and both live."""
+        table: Size = 0
+        for h in optimizer.trained(self.spec, self.job):
+            if h.role == "embedding":
+                table = table + gradients.gradient_bytes(h)
+        grads = self._kept_gradients() or [_gradient_part(made)]
+        return Moment("backward", "embedding", [*self.base, *grads, self.embedding, _part("gradients", table, "gradient of the token table", "aten embedding_dense_backward")])
+
+    def _held(self) -> Part:
+        tower, head = self.spec.decoder, self.spec.head
+        job = self.job
+        size: Size = 0
+        if head is not None and job.loss in ("hf", "native", "chunked"):
+            size = rounded(job.micro_batch * job.seq_len * head.vocab * itemsize(job.compute_dtype))
+        if job.checkpointing == "none":
+            size = size + kv_cache.kv_cache(self.spec, replace_kv(job), job.seq_len).size_bytes
+        del tower
+        return _part("logits", size, "logits and KV cache that the loop's `outputs` keeps", "transformers CausalLMOutputWithPast")
+
+
+def replace_kv(job: Job) -> Job:
+    """The job with its cache in the compute format."""
+    from loadmaster.records import replace as changed
+
+    return changed(job, kv_dtype=job.compute_dtype)
+
+
+def _inference(spec: ModelSpec, job: Job, compute_capability: str | None, detail: bool) -> list[Moment]:
+    tower = spec.decoder
+    prompt = job.seq_len - job.new_tokens
+    chunk = prompt if job.prefill_chunk is None else _smaller(job.prefill_chunk, prompt)
+    residual = Run(job, Tape(), queries=job.seq_len).residual
+    base = [weights.weights(spec, job), runtime.cublas_workspace(compute_capability, training=False)]
+    embedding = _part("activations", rounded(job.micro_batch * chunk * tower.hidden * itemsize(residual)), "embedding output of the tokens at work", "LlamaModel.forward keeps inputs_embeds until it returns")
+    found = [Moment("load", "weights on the device", base[:1] + _unpacking(spec, job))]
+    filled = [kv_cache.kv_cache(spec, job, prompt)] if job.kv_cache else []
+    inputs = activations.inputs(job, _rotary(tower), residual)
+    for segment in _segments(tower, lambda block: passes.inference_layer(job, block, tower.hidden, chunk, prompt, detail=detail)):
+        found.append(Moment("prefill", "last layer", [*base, *filled, inputs, embedding, _work(segment.cost.forward, segment.cost.forward_census)]))
+    if spec.head is not None:
+        cost = passes.inference_head(job, spec.head, tower.norms, tower.hidden, chunk, detail=detail)
+        found.append(Moment("prefill", "logits", [*base, *filled, inputs, _work(cost.forward, cost.forward_census)]))
+    if job.kv_cache and _some(job.new_tokens):
+        whole = kv_cache.kv_cache(spec, job, job.seq_len)
+        grown = kv_cache.growth(spec, job, job.seq_len)
+        found.extend(
+            Moment("decode", "last token", [*base, whole, grown, inputs, _work(s.cost.forward, s.cost.forward_census)])
+            for s in _segments(tower, lambda block: passes.inference_layer(job, block, tower.hidden, 1, job.seq_len, detail=detail))
+        )
+    return found
+
+
+def _segments(tower: Tower, measure: object) -> list[Segment]:
+    """Runs of equal layers; each kind is measured once. Many short runs (alternating layers) are taken as one run of
+    each kind: what they keep is the same, and the order within a pair moves a peak by at most one layer."""
+    costs: dict[int, Cost] = {}
+    for index in set(tower.layout):
+        costs[index] = measure(tower.blocks[index])  # type: ignore[operator]
+    runs = [(index, len(list(group))) for index, group in groupby(tower.layout)]
+    if len(runs) > 8:
+        runs = [(index, tower.layout.count(index)) for index in sorted(costs)]
+    return [Segment(costs[index], count) for index, count in runs]
+
+
+def _rotary(tower: Tower) -> int:
+    return max((b.mixer.head_dim for b in tower.blocks if isinstance(b.mixer, Attention) and b.mixer.position == "rope"), default=0)
+
+
+def _unpacking(spec: ModelSpec, job: Job) -> list[Part]:
+    """Loading in 4 bits brings each tensor to the device in its stored format before packing it."""
+    if job.quantization is None:
+        return []
+    largest = max((int(h.elements) for h in weights.parameters(spec, job) if h.packed), default=0)
+    return [_part("temporaries", 2 * largest, "largest tensor before it is packed: values × 2 B", "transformers quantizer_bnb_4bit: a parameter is moved, then quantised")]
+
+
+def _casts(size: Size) -> Part:
+    return _part("weight copies", size, "weights that autocast has cast and cached until forward ends", "autocast_mode.cpp cached_cast")
+
+
+def _work(size: Size, census: Census) -> Part:
+    return Part("temporaries", size, lambda: f"one layer at work: {commas(size)} B", activations.SOURCE, origin="modelled", census=census)
+
+
+def _gradient_part(finished: list[tuple[Size, str]]) -> Part:
+    total: Size = 0
+    for size, _ in finished:
+        total = total + size
+    return _part("gradients", total, "gradients made so far", "accumulate_grad.h")
+
+
+def _part(component: str, size: Size, words: str, source: str) -> Part:
+    return Part(component, size, lambda: f"{words} = {commas(size)} B", source)
+
+
+def _smaller(a: Size, b: Size) -> Size:
+    from loadmaster.arrays import minimum
+
+    return minimum(a, b)
+
+
+def _some(tokens: Size) -> bool:
+    return tokens > 0 if isinstance(tokens, int) else bool((tokens > 0).any())

@@ -35,8 +35,8 @@ class Shape(Record, kw_only=True):
     kv_heads: int
     head_dim: int
     width: int
-    vocab: int
     activation: str
+    vocab: int | None = None
 
 
 def shape(config: Config, **given: Any) -> Shape:
@@ -67,6 +67,26 @@ def shape(config: Config, **given: Any) -> Shape:
     )
 
 
+def vocabulary(config: Config, of: Shape) -> int:
+    """Rows of the token table."""
+    return of.vocab or config.count("vocab_size")
+
+
+def encoder_shape(hidden: int, layers: int, heads: int, width: int, activation: str, head_dim: int | None = None) -> Shape:
+    """The shape of an encoder with as many keys as queries and no vocabulary of its own."""
+    if head_dim is None and hidden % heads:
+        raise BadFileError("config", f"the width {hidden} is no multiple of the {heads} attention heads")
+    return Shape(
+        hidden=hidden,
+        layers=layers,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=head_dim or hidden // heads,
+        width=width,
+        activation=activation,
+    )
+
+
 def rms(name: str, size: int, *, plus_one: bool = False, weight: bool = True) -> Norm:
     """transformers' own RMSNorm class: the statistics are written out in float32."""
     return Norm(kind="rms", size=size, name=name, plus_one=plus_one, weight=weight)
@@ -83,20 +103,21 @@ def attention(
     prefix: str = "self_attn",
     names: tuple[str, str, str] = ("q_proj", "k_proj", "v_proj"),
     output: str = "o_proj",
-    qkv_bias: bool = False,
+    qkv_bias: bool | tuple[bool, bool, bool] = False,
     out_bias: bool = False,
     **more: Any,
 ) -> Attention:
     """Attention with separate query, key and value matrices."""
     query, key = of.heads * of.head_dim, of.kv_heads * of.head_dim
+    biases = qkv_bias if isinstance(qkv_bias, tuple) else (qkv_bias,) * 3
     return Attention(
         heads=of.heads,
         kv_heads=of.kv_heads,
         head_dim=of.head_dim,
         value_dim=of.head_dim,
         projections=tuple(
-            Linear(name=f"{prefix}.{name}", inputs=of.hidden, outputs=size, bias=qkv_bias)
-            for name, size in zip(names, (query, key, key), strict=True)
+            Linear(name=f"{prefix}.{name}", inputs=of.hidden, outputs=size, bias=bias)
+            for name, size, bias in zip(names, (query, key, key), biases, strict=True)
         ),
         output=Linear(name=f"{prefix}.{output}", inputs=query, outputs=of.hidden, bias=out_bias),
         **more,
@@ -243,7 +264,7 @@ def stack(
     place = {name: index for index, name in enumerate(used)}
     config.report_unknown()
     tables = more.pop("embeddings", ())
-    token = Embedding(name=_join(root, embedding), role="token", rows=of.vocab, width=more.pop("token_width", of.hidden))
+    token = Embedding(name=_join(root, embedding), role="token", rows=vocabulary(config, of), width=more.pop("token_width", of.hidden))
     return Tower(
         name=more.pop("name", "decoder"),
         hidden=of.hidden,
@@ -273,7 +294,7 @@ def decoder(
     config.ignore("max_position_embeddings", "n_positions", "head_dim")
     top = Head(
         name=head,
-        vocab=of.vocab,
+        vocab=vocabulary(config, of),
         inputs=of.hidden,
         tied=tied(config, default=tied_default),
         bias=head_bias,

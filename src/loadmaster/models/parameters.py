@@ -168,7 +168,8 @@ def flops_per_token(spec: ModelSpec, context: int = 0) -> int:
 
 
 def _caching_towers(spec: ModelSpec) -> list[Tower]:
-    return [tower for tower in spec.towers if tower.modality == "text"]
+    # Without a head nothing is generated, so nothing is cached (BERT, CLIP).
+    return [tower for tower in spec.towers if tower.modality == "text"] if spec.head else []
 
 
 def _tower(tower: Tower) -> Iterator[Tensor]:

@@ -168,12 +168,14 @@ class Embedding(Record, kw_only=True):
 
 
 class Head(Record, kw_only=True):
-    """The output projection to ``vocab`` logits; ``tied`` shares the token table. ``linears`` come before it (BERT)."""
+    """The output projection to ``vocab`` logits; ``tied`` shares the token table. ``linears`` come before it (BERT).
+    ``per_token`` False: one row of logits for a whole input (a classifier)."""
 
     name: str = "lm_head"
     vocab: int
     inputs: int
     tied: bool
+    per_token: bool = True
     bias: bool = False
     softcap: bool = False
     linears: tuple[Linear, ...] = ()

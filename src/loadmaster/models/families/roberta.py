@@ -1,0 +1,3 @@
+"""RoBERTa: BERT's network; its position table counts two rows for padding in max_position_embeddings."""
+
+from loadmaster.models.families.bert import read as read

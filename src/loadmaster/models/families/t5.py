@@ -1,0 +1,93 @@
+"""T5, Flan-T5, T0: encoder and decoder with relative positions learned in their first layers."""
+
+from __future__ import annotations
+
+from loadmaster.models.builders import Shape, assemble, attention, gated_mlp, plain_mlp, rms, shape
+from loadmaster.models.config import Config
+from loadmaster.models.spec import Attention, Block, Embedding, Head, Mlp, ModelSpec, Norm, Parameter, Tower
+
+_NAMES = ("q", "k", "v")
+
+
+def _feedforward(of: Shape, kind: str, place: int) -> Mlp:
+    prefix = f"layer.{place}.DenseReluDense"
+    gated, _, activation = kind.rpartition("-")
+    if gated == "gated":
+        return gated_mlp(of.hidden, of.width, activation, prefix=prefix, names=("wi_0", "wi_1", "wo"))
+    return plain_mlp(of.hidden, of.width, activation, prefix=prefix, names=("wi", "wo"), bias=False)
+
+
+def _attention(of: Shape, buckets: int, *, first: bool, causal: bool) -> Attention:
+    table = Parameter(
+        name="layer.0.SelfAttention.relative_attention_bias.weight", shape=(buckets, of.heads), role="position"
+    )
+    return attention(
+        of,
+        prefix="layer.0.SelfAttention",
+        names=_NAMES,
+        output="o",
+        position="relative",
+        causal=causal,
+        extra=(table,) if first else (),
+    )
+
+
+def tower(config: Config, of: Shape, layers: int, *, name: str, cross: bool, embedding: str | None) -> Tower:
+    """One of the two stacks (transformers: models/t5/modeling_t5.py, T5Stack)."""
+    buckets = config.count("relative_attention_num_buckets", default=32)
+    kind = config.text("feed_forward_proj", default="relu")
+    norms: tuple[tuple[str, Norm], ...] = (("pre_mixer", rms("layer.0.layer_norm", of.hidden)),)
+    other = None
+    if cross:
+        other = attention(
+            of, prefix="layer.1.EncDecAttention", names=_NAMES, output="o", position="none", causal=False, cross=True
+        )
+        norms = (*norms, ("pre_cross", rms("layer.1.layer_norm", of.hidden)))
+    last = 2 if cross else 1
+    norms = (*norms, ("pre_feedforward", rms(f"layer.{last}.layer_norm", of.hidden)))
+    blocks = tuple(
+        Block(
+            name="first" if first else "layer",
+            mixer=_attention(of, buckets, first=first, causal=cross),
+            cross=other,
+            feedforward=_feedforward(of, kind, last),
+            norms=norms,
+        )
+        for first in (True, False)
+    )
+    table = Embedding(name=embedding, role="token", rows=of.vocab or config.count("vocab_size"), width=of.hidden) if embedding else None
+    return Tower(
+        name=name,
+        hidden=of.hidden,
+        prefix=f"{name}.block",
+        blocks=blocks if layers > 1 else blocks[:1],
+        layout=(0,) + (1,) * (layers - 1),
+        embeddings=(table,) if table else (),
+        norms=(("final", rms(f"{name}.final_layer_norm", of.hidden)),),
+    )
+
+
+def sizes(config: Config) -> Shape:
+    """T5's own names for the usual sizes."""
+    return shape(config, hidden=config.count("d_model"), head_dim=config.count("d_kv"), width=config.count("d_ff"), activation="relu")
+
+
+def encoder(config: Config) -> Tower:
+    """The encoder alone, as image pipelines use it (transformers: T5EncoderModel)."""
+    of = sizes(config)
+    return tower(config, of, of.layers, name="encoder", cross=False, embedding="shared")
+
+
+def read(config: Config) -> ModelSpec:
+    """The whole model. The head is tied or not as the config says; transformers 5 ties it whatever it says."""
+    of = sizes(config)
+    deep = config.layers("num_decoder_layers", default=of.layers)
+    config.ignore("n_positions", "is_gated_act", "dense_act_fn", "is_encoder_decoder")
+    towers = (
+        tower(config, of, of.layers, name="encoder", cross=False, embedding="shared"),
+        tower(config, of, deep, name="decoder", cross=True, embedding=None),
+    )
+    tied = config.flag("tie_word_embeddings", default=True)
+    config.report_unknown()
+    head = Head(vocab=of.vocab or config.count("vocab_size"), inputs=of.hidden, tied=tied)
+    return assemble(config, towers, head)

@@ -1,0 +1,3 @@
+"""XLM-RoBERTa: RoBERTa with a larger vocabulary."""
+
+from loadmaster.models.families.bert import read as read

@@ -315,7 +315,7 @@ def assemble(config: Config, towers: Sequence[Tower], head: Head | None) -> Mode
     config.ignore("architectures", "_class_name", "model_type")
     spec = ModelSpec(
         name=name if isinstance(name, str) and name else config.path,
-        model_type=config.model_type,
+        model_type=config.text("model_type", "_class_name"),
         towers=tuple(towers),
         head=head,
         stored_dtype=_stored_dtype(config),

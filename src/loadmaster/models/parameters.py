@@ -11,6 +11,7 @@ from loadmaster.dtypes import BITS
 from loadmaster.models.spec import (
     Attention,
     Block,
+    Convolution,
     Experts,
     FeedForward,
     Head,
@@ -25,7 +26,19 @@ from loadmaster.models.spec import (
 from loadmaster.records import Record
 
 Role = Literal[
-    "embedding", "position", "attention", "mlp", "experts", "router", "norm", "head", "mixer", "vision", "audio", "other"
+    "embedding",
+    "position",
+    "attention",
+    "mlp",
+    "experts",
+    "router",
+    "mixer",
+    "convolution",
+    "norm",
+    "head",
+    "vision",
+    "audio",
+    "other",
 ]
 ROLES: tuple[str, ...] = get_args(Role)
 
@@ -181,7 +194,7 @@ def _tower(tower: Tower) -> Iterator[Tensor]:
         for tensor in _block(block):
             yield Tensor(
                 role=tensor.role,
-                name=f"{tower.prefix}.{{}}.{tensor.name}",
+                name=f"{tower.prefix}.{{}}.{tensor.name}" if tower.prefix else tensor.name,
                 shape=tensor.shape,
                 count=tensor.count * repeats[index],
                 linear=tensor.linear,
@@ -191,6 +204,7 @@ def _tower(tower: Tower) -> Iterator[Tensor]:
     for tensor in (
         *_norms("norm", (norm for _, norm in tower.norms)),
         *_linears("other", tower.linears),
+        *_convolutions(tower.convolutions),
         *_parameters("other", tower.extra),
     ):
         yield _replace(tensor, tower=tower.name)
@@ -212,6 +226,7 @@ def _block(block: Block) -> Iterator[Tensor]:
         yield from _feedforward(block.feedforward)
     yield from _norms("norm", (norm for _, norm in block.norms))
     yield from _linears("other", block.linears)
+    yield from _convolutions(block.convolutions)
     yield from _parameters("other", block.extra)
 
 
@@ -256,9 +271,18 @@ def _head(head: Head) -> Iterator[Tensor]:
 
 def _linears(role: str, linears: Iterable[Linear]) -> Iterator[Tensor]:
     for linear in linears:
-        yield Tensor(role=role, name=f"{linear.name}.weight", shape=(linear.outputs, linear.inputs), linear=True)
+        sides = (linear.inputs, linear.outputs) if linear.inputs_first else (linear.outputs, linear.inputs)
+        yield Tensor(role=linear.role or role, name=f"{linear.name}.weight", shape=sides, linear=True)
         if linear.bias:
-            yield Tensor(role=role, name=f"{linear.name}.bias", shape=(linear.outputs,))
+            yield Tensor(role=linear.role or role, name=f"{linear.name}.bias", shape=(linear.outputs,))
+
+
+def _convolutions(layers: Iterable[Convolution]) -> Iterator[Tensor]:
+    for layer in layers:
+        shape = (layer.outputs, layer.inputs // layer.groups, *layer.kernel)
+        yield Tensor(role="convolution", name=f"{layer.name}.weight", shape=shape)
+        if layer.bias:
+            yield Tensor(role="convolution", name=f"{layer.name}.bias", shape=(layer.outputs,))
 
 
 def _norms(role: str, norms: Iterable[Norm]) -> Iterator[Tensor]:

@@ -20,6 +20,22 @@ class Linear(Record, kw_only=True):
     inputs: int
     outputs: int
     bias: bool = False
+    inputs_first: bool = False
+    """The weight is inputs × outputs (GPT-2's Conv1D), not outputs × inputs."""
+    role: str | None = None
+    """What it counts as (``attention``, ``mlp`` ...); None: what its place says."""
+
+
+class Convolution(Record, kw_only=True):
+    """A convolution layer, ``kernel`` by spatial axis; ``stride`` above one shrinks the plane."""
+
+    name: str
+    inputs: int
+    outputs: int
+    kernel: tuple[int, ...]
+    stride: int = 1
+    groups: int = 1
+    bias: bool = True
 
 
 class Parameter(Record, kw_only=True):
@@ -155,7 +171,10 @@ class Block(Record, kw_only=True):
     parallel: bool = False
     post_norm: bool = False
     linears: tuple[Linear, ...] = ()
+    convolutions: tuple[Convolution, ...] = ()
     extra: tuple[Parameter, ...] = ()
+    scale: int = 1
+    """In an image tower: its plane is the tower's, divided by this on each side."""
 
 
 class Embedding(Record, kw_only=True):
@@ -185,7 +204,7 @@ class Head(Record, kw_only=True):
 
 class Tower(Record, kw_only=True):
     """A stack of blocks of one width: the decoder, an encoder, a vision tower. ``layout[i]`` is the index in ``blocks``
-    of layer i; its tensors are named ``prefix.i.name`` in the checkpoint. ``linears`` and ``norms`` are outside the layers (projector, final norm)."""
+    of layer i; its tensors are named ``prefix.i.name`` in the checkpoint, or in full where ``prefix`` is empty. ``linears`` and ``norms`` are outside the layers (projector, final norm)."""
 
     name: str
     hidden: int
@@ -195,10 +214,13 @@ class Tower(Record, kw_only=True):
     embeddings: tuple[Embedding, ...] = ()
     norms: tuple[tuple[str, Norm], ...] = ()
     linears: tuple[Linear, ...] = ()
+    convolutions: tuple[Convolution, ...] = ()
     extra: tuple[Parameter, ...] = ()
     tokens: int | None = None
     """Its fixed sequence length (image patches, audio frames); None: the job's length."""
-    modality: Literal["text", "vision", "audio", "image_latent"] = "text"
+    modality: Literal["text", "vision", "audio", "image_latent", "image"] = "text"
+    plane: tuple[int, ...] | None = None
+    """An image tower's usual height and width: pixels (``image``) or latents (``image_latent``)."""
 
 
 class Stored(Record, kw_only=True):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from loadmaster.models.builders import decoder, fused_attention, layer_norm, one_text, plain_mlp, shape
 from loadmaster.models.config import Config
-from loadmaster.models.spec import Block, Embedding, Head, ModelSpec, Tower
+from loadmaster.models.spec import Attention, Block, Embedding, Head, Mlp, ModelSpec, Tower
+from loadmaster.records import replace
 
 
 def text(config: Config, root: str = "transformer", head: str = "lm_head") -> tuple[Tower, Head]:
@@ -24,7 +25,7 @@ def text(config: Config, root: str = "transformer", head: str = "lm_head") -> tu
     return decoder(
         config,
         of,
-        block,
+        _inputs_first(block),
         root=root,
         head=head,
         tied_default=True,
@@ -32,6 +33,19 @@ def text(config: Config, root: str = "transformer", head: str = "lm_head") -> tu
         embedding="wte",
         final=layer_norm(f"{root}.ln_f", hidden),
         embeddings=(Embedding(name=f"{root}.wpe", role="position", rows=positions, width=hidden),),
+    )
+
+
+def _inputs_first(block: Block) -> Block:
+    # transformers' Conv1D keeps its weight as inputs × outputs.
+    mixer, part = block.mixer, block.feedforward
+    if not isinstance(mixer, Attention) or not isinstance(part, Mlp):
+        raise AssertionError(block)
+    flip = [replace(each, inputs_first=True) for each in (*mixer.projections, mixer.output, *part.projections, part.output)]
+    return replace(
+        block,
+        mixer=replace(mixer, projections=(flip[0],), output=flip[1]),
+        feedforward=replace(part, projections=(flip[2],), output=flip[3]),
     )
 
 

@@ -25,10 +25,11 @@ def read(path: Path) -> ModelSpec:
 def from_fields(fields: Mapping[str, Any], origin: str) -> ModelSpec:
     """The ModelSpec of parsed config fields; ``origin`` is where they came from."""
     config = Config(fields, origin)
-    if not config.has("model_type") and config.has("_class_name"):
-        family = families.load("diffusers", origin=origin)
-    else:
-        family = families.load(config.model_type, origin=origin)
+    # diffusers' configs have a class name instead of a model_type; its lower case is the family's file.
+    kind = config.model_type if config.has("model_type") else config.text("_class_name", default="")
+    if not kind:
+        raise BadFileError(origin, "the config has neither model_type nor _class_name, so its network is unknown")
+    family = families.load(kind if config.has("model_type") else kind.lower(), origin=origin)
     spec = family.read(config)
     if not isinstance(spec, ModelSpec):
         raise AssertionError(f"{family.__name__}.read returned no ModelSpec")

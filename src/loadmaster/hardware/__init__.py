@@ -10,6 +10,7 @@ To add a MIG profile, a context size, a driver reserve or a share of unified mem
 
 from __future__ import annotations
 
+from loadmaster.hardware.cards import Card, MachineCards, card_of, cards_of
 from loadmaster.hardware.catalogue import all_gpus, get_gpu
 from loadmaster.hardware.find import custom_device, find_detected, find_gpu
 from loadmaster.hardware.gpu import Gpu
@@ -18,14 +19,18 @@ from loadmaster.hardware.usable import Usable, usable
 
 __all__ = [
     "Absent",
+    "Card",
     "Device",
     "Gpu",
     "Host",
     "Link",
     "Machine",
+    "MachineCards",
     "Partition",
     "Usable",
     "all_gpus",
+    "card_of",
+    "cards_of",
     "custom_device",
     "find_detected",
     "find_gpu",

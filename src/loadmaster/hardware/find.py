@@ -168,6 +168,10 @@ def _card(text: str, total_bytes: int | None = None) -> Device | None:
         )
         others = []
     first = get_gpu(candidates[0])
+    if own is None and any(
+        get_gpu(other).memory_marketed_bytes < first.memory_marketed_bytes for other in others
+    ):
+        raise AmbiguousNameError("GPU", text, (*candidates, *others))  # a default must not promise too much
     if len(candidates) > 1 and not _alike([get_gpu(name) for name in candidates]):
         raise AmbiguousNameError("GPU", text, candidates)
     also = [*candidates[1:], *(others if own is None else [])]

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from loadmaster.units import format_bytes, format_gib
+from loadmaster.units import GIB, format_bytes, format_gib
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from loadmaster.hardware import Device, Gpu, Host, Link
+    from loadmaster.hardware import Card, Device, Gpu, Host, Link, MachineCards
     from loadmaster.records import Interval
-    from loadmaster.workflows.hardware import Card, ThisMachine
 
 SCHEMA = "loadmaster.hardware/1"
 """Version of the JSON: sizes are whole bytes, unknown is null."""
@@ -24,7 +23,7 @@ _COLUMN_WIDTH = 20
 _LABEL_WIDTH = 18
 
 
-def machine_json(seen: ThisMachine) -> str:
+def machine_json(seen: MachineCards) -> str:
     """This machine as JSON: ``machine`` and, device by device, ``cards`` with the terms of what a job can use."""
     return _json({"machine": seen.machine, "cards": seen.cards})
 
@@ -34,7 +33,7 @@ def cards_json(cards: Sequence[Card]) -> str:
     return _json({"cards": cards})
 
 
-def machine_text(seen: ThisMachine) -> RenderableType:
+def machine_text(seen: MachineCards) -> RenderableType:
     """This machine: its cards or why there are none, and the memory around them."""
     from rich.console import Group
 
@@ -80,7 +79,7 @@ def card_text(card: Card) -> RenderableType:
     device, gpu = card.device, card.device.gpu
     grid = _grid()
     _memory_rows(grid, card)
-    for label, value in _rates(gpu):
+    for label, value in _rates(device):
         if value is not None:
             grid.add_row(label, value)
     if card.mig_profiles:
@@ -169,6 +168,8 @@ def _memory_rows(grid: Table, card: Card) -> None:
         grid.add_row("", f"[dim]{escape(origin)}[/]")
     nvml = device.nvml_total_bytes or (device.gpu.memory_nvml_bytes if device.partition is None else None)
     totals = [f"sold as {format_gib(device.gpu.memory_marketed_bytes, 0)}"]
+    if device.system_memory_bytes is not None:
+        totals = [f"{format_gib(device.system_memory_bytes, 0)} of system memory"]
     if nvml is not None:
         totals.append(
             f"{format_gib(nvml, 2)} in nvidia-smi"
@@ -249,12 +250,20 @@ def _link(link: Link) -> str:
 def _interval(size: Interval) -> str:
     if size.low == size.high:
         return format_gib(size.likely, 2)
-    return f"{format_gib(size.likely, 2)} ({size.low / 2**30:.2f} to {format_gib(size.high, 2)})"
+    return f"{format_gib(size.likely, 2)} ({size.low / GIB:.2f} to {format_gib(size.high, 2)})"
 
 
-def _rates(gpu: Gpu) -> list[tuple[str, str | None]]:
+def _rates(device: Device) -> list[tuple[str, str | None]]:
+    """The rates of a card; of a MIG slice the part that its fractions of memory and multiprocessors give."""
+    gpu, part = device.gpu, device.partition
+    memory = part.fraction if part and part.fraction is not None else 1.0
+    compute = part.compute_fraction if part and part.compute_fraction is not None else 1.0
+
     def rate(value: float | None, unit: str) -> str | None:
-        return None if value is None else f"{value:g} {unit}"
+        if value is None:
+            return None
+        share = {"GB/s": memory, "W": 1.0}.get(unit, compute)
+        return f"{value:g} {unit}" if share == 1.0 else f"{value * share:.4g} {unit}"
 
     pcie = f"gen {gpu.pcie_gen} × {gpu.pcie_lanes} lanes" if gpu.pcie_gen else None
     link = gpu.interconnect
@@ -286,7 +295,7 @@ def _compared(cards: Sequence[Card]) -> list[tuple[str, list[str | None]]]:
             ("Architecture", gpu.architecture),
             ("Capability", gpu.compute_capability),
             ("Year", str(gpu.year) if gpu.year else None),
-            *_rates(gpu),
+            *_rates(card.device),
         ]
 
     columns = [column(card) for card in cards]

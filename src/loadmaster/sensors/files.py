@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_MOST = 1 << 20
+from loadmaster.units import KIB, MIB
+
+_MOST = MIB
 """Kernel files are small; whatever pretends to be one is read no further than 1 MiB."""
 
 
@@ -29,5 +31,5 @@ def fields(path: Path) -> dict[str, int]:
     for line in (text(path) or "").splitlines():
         words = line.replace(":", " ").split()
         if len(words) >= 2 and words[1].isascii() and words[1].isdigit():
-            found[words[0]] = int(words[1]) * (1024 if words[2:] == ["kB"] else 1)
+            found[words[0]] = int(words[1]) * (KIB if words[2:] == ["kB"] else 1)
     return found

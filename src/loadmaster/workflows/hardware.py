@@ -6,36 +6,16 @@ import difflib
 from collections.abc import Sequence
 
 from loadmaster.errors import UnknownNameError, UsageError
-from loadmaster.hardware import Device, Gpu, Machine, Usable, all_gpus, find_gpu, usable
-from loadmaster.hardware.partitions import profiles
-from loadmaster.records import Record
+from loadmaster.hardware import Card, Device, Machine, MachineCards, all_gpus, card_of, cards_of, find_gpu
 
 
-class Card(Record, kw_only=True):
-    """A device with the memory that one job can use on it, and the MIG profiles it could be cut into."""
-
-    device: Device
-    usable: Usable
-    mig_profiles: tuple[str, ...] = ()
-
-
-class ThisMachine(Record, kw_only=True):
-    """A machine with the memory that one job can use on each of its devices."""
-
-    machine: Machine
-    cards: tuple[Card, ...]
-
-
-def this_machine(machine: Machine | None = None) -> ThisMachine:
+def this_machine(machine: Machine | None = None) -> MachineCards:
     """What a job started here would see; ``machine`` stands in for detection."""
     if machine is None:
         from loadmaster.sensors import detect
 
         machine = detect()
-    return ThisMachine(
-        machine=machine,
-        cards=tuple(Card(device=device, usable=usable(device, machine.host)) for device in machine.gpus),
-    )
+    return cards_of(machine)
 
 
 def list_cards(vendor: str | None = None) -> tuple[Card, ...]:
@@ -49,12 +29,12 @@ def list_cards(vendor: str | None = None) -> tuple[Card, ...]:
                 "vendor", vendor, near, hint=f"the catalogue has {', '.join(vendors.values())}"
             )
         gpus = tuple(gpu for gpu in gpus if gpu.vendor == vendors[vendor.lower()])
-    return tuple(_card(Device(gpu=gpu)) for gpu in gpus)
+    return tuple(card_of(Device(gpu=gpu)) for gpu in gpus)
 
 
 def show_card(name: str) -> Card:
     """One card, by any spelling that ``find_gpu`` takes; raises what it raises."""
-    return _card(find_gpu(name))
+    return card_of(find_gpu(name))
 
 
 def compare_cards(names: Sequence[str]) -> tuple[Card, ...]:
@@ -64,8 +44,3 @@ def compare_cards(names: Sequence[str]) -> tuple[Card, ...]:
             "a comparison needs two cards or more", hint="loadmaster hardware compare 4090 a100-80gb"
         )
     return tuple(show_card(name) for name in names)
-
-
-def _card(device: Device) -> Card:
-    gpu: Gpu = device.gpu
-    return Card(device=device, usable=usable(device), mig_profiles=() if device.partition else profiles(gpu))

@@ -75,7 +75,9 @@ def make_job(
     method = choose("method", method or "full", get_args(Method))
     training = task in ("train", "finetune")
     if not training and method != "full":
-        raise BadValueError("method", method, "full when task is infer or serve: adapters only exist in training")
+        raise BadValueError(
+            "method", method, "full when task is infer or serve: adapters only exist in training"
+        )
     lora = None
     if method != "full":
         lora = Lora(rank=whole("rank", 16 if rank is None else rank, "rank"), targets=_targets(targets))
@@ -84,7 +86,9 @@ def make_job(
     seq = whole("seq", 2048 if seq is None else seq, "seq_len")
     new = whole("new_tokens", new_tokens, "new_tokens", least=0)
     if new > seq:
-        raise BadValueError("new_tokens", new, f"at most seq ({seq}), which counts prompt and generated tokens")
+        raise BadValueError(
+            "new_tokens", new, f"at most seq ({seq}), which counts prompt and generated tokens"
+        )
     return Job(
         task=task,  # type: ignore[arg-type]
         method=method,  # type: ignore[arg-type]
@@ -99,7 +103,9 @@ def make_job(
         lora=lora,
         quantization=Quantization() if method == "qlora" else None,
         new_tokens=new,
-        prefill_chunk=None if prefill_chunk is None else whole("prefill_chunk", prefill_chunk, "prefill_chunk"),
+        prefill_chunk=None
+        if prefill_chunk is None
+        else whole("prefill_chunk", prefill_chunk, "prefill_chunk"),
         logits=choose("logits", logits, ("last", "all")),  # type: ignore[arg-type]
         kv_dtype=None if kv_dtype is None else dtypes.canonical(kv_dtype),
         loader=Loader(

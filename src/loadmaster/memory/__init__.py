@@ -7,8 +7,8 @@ job's Ledger, ``evaluate`` the peaks of very many jobs at once. To add a compone
 
 from __future__ import annotations
 
-from loadmaster.memory.evaluate import evaluate
-#from loadmaster.memory.ledger import Entry, Ledger, Peak, PhaseTotal
-#from loadmaster.memory.predict import predict
+from loadmaster.memory.ledger import Entry, Ledger, Peak, PhaseTotal
+from loadmaster.memory.prediction import predict
+from loadmaster.memory.vectorised import evaluate
 
-__all__ = ["evaluate"]
+__all__ = ["Entry", "Ledger", "Peak", "PhaseTotal", "evaluate", "predict"]

@@ -107,7 +107,13 @@ class Allocator:
         return block
 
     def _grow(self, size: int, small: bool) -> _Block:
-        segment = SMALL_SEGMENT if small else LARGE_SEGMENT if size < OWN_SEGMENT else -(-size // OWN_ROUND) * OWN_ROUND
+        segment = (
+            SMALL_SEGMENT
+            if small
+            else LARGE_SEGMENT
+            if size < OWN_SEGMENT
+            else -(-size // OWN_ROUND) * OWN_ROUND
+        )
         if self.capacity_bytes is not None and self.reserved_bytes + segment > self.capacity_bytes:
             self.releases += 1
             self.empty_cache()

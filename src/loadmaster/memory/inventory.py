@@ -57,7 +57,11 @@ def adapters(spec: ModelSpec, job: Job) -> list[Held]:
         return []
     found = []
     for tensor in tensors(spec):
-        if not tensor.linear or tensor.layer is None or not matches(job.lora.targets, tensor.name.removesuffix(".weight")):
+        if (
+            not tensor.linear
+            or tensor.layer is None
+            or not matches(job.lora.targets, tensor.name.removesuffix(".weight"))
+        ):
             continue
         outputs, inputs = tensor.shape
         for side, width in (("lora_A", inputs), ("lora_B", outputs)):
@@ -90,7 +94,11 @@ def trained(spec: ModelSpec, job: Job) -> list[Held]:
     """Every tensor that gets a gradient."""
     if not job.training:
         return []
-    return adapters(spec, job) if job.lora is not None else [held for held in parameters(spec, job) if held.trained]
+    return (
+        adapters(spec, job)
+        if job.lora is not None
+        else [held for held in parameters(spec, job) if held.trained]
+    )
 
 
 def gradient_bytes(held: Held) -> Size:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from loadmaster.dtypes import itemsize
 from loadmaster.arrays import Size
+from loadmaster.dtypes import itemsize
 from loadmaster.memory.tape import Grads, Tape, Tensor
 
 HALVES = ("float16", "bfloat16")
@@ -29,7 +29,9 @@ def lower(tape: Tape, x: Tensor, name: str) -> Tensor:
     gradient are cached until autocast ends (autocast_mode.cpp, cached_cast)."""
     if tape.autocast is None or x.dtype not in ("float32", *HALVES) or x.dtype == tape.autocast:
         return x
-    cacheable = x.leaf is not None and x.node is None and x.needs_grad and x.dtype == "float32" and x.storage is None
+    cacheable = (
+        x.leaf is not None and x.node is None and x.needs_grad and x.dtype == "float32" and x.storage is None
+    )
     if cacheable and x.leaf in tape.casts:
         return tape.casts[x.leaf]  # type: ignore[index]
     y = cast(tape, x, tape.autocast, name)
@@ -50,11 +52,19 @@ def promoted(*dtypes: str) -> str:
     first = dtypes[0]
     for other in dtypes[1:]:
         if other != first:
-            first = first if itemsize(first) > itemsize(other) else other if itemsize(other) > itemsize(first) else "float32"
+            first = (
+                first
+                if itemsize(first) > itemsize(other)
+                else other
+                if itemsize(other) > itemsize(first)
+                else "float32"
+            )
     return first
 
 
-def linear(tape: Tape, x: Tensor, weight: Tensor, outputs: Size, name: str, *, bias: Tensor | None = None) -> Tensor:
+def linear(
+    tape: Tape, x: Tensor, weight: Tensor, outputs: Size, name: str, *, bias: Tensor | None = None
+) -> Tensor:
     """``x @ W.T (+ b)``: saves the input if W is trained, W if the input needs a gradient. ``outputs``: elements out."""
     x, weight = lower(tape, x, f"{name} input"), lower(tape, weight, f"{name} weight")
     y = tape.new(outputs, promoted(x.dtype, weight.dtype), f"{name} output")
@@ -134,7 +144,9 @@ def dropout(tape: Tape, x: Tensor, probability: float, name: str = "dropout") ->
     y = tape.new(x.elements, x.dtype, name)
     mask = tape.new(x.elements, "bool", f"{name} mask")
     elements, dtype = x.elements, x.dtype
-    return tape.record("dropout", [x], y, [mask], lambda t, g, s: [t.new(elements, dtype, f"{name} gradient")])
+    return tape.record(
+        "dropout", [x], y, [mask], lambda t, g, s: [t.new(elements, dtype, f"{name} gradient")]
+    )
 
 
 def copy(tape: Tape, x: Tensor, name: str, elements: Size | None = None) -> Tensor:
@@ -186,7 +198,9 @@ def softmax(tape: Tape, x: Tensor, name: str, dtype: str | None = None) -> Tenso
     return tape.record("softmax", [x], y, [y], backward)
 
 
-def rms_norm(tape: Tape, x: Tensor, weight: Tensor | None, rows: Size, name: str, *, plus_one: bool = False) -> Tensor:
+def rms_norm(
+    tape: Tape, x: Tensor, weight: Tensor | None, rows: Size, name: str, *, plus_one: bool = False
+) -> Tensor:
     """transformers' LlamaRMSNorm.forward, operator by operator (Gemma's variant when ``plus_one``)."""
     dtype = x.dtype
     wide = cast(tape, x, "float32", f"{name} float32 copy")
@@ -198,7 +212,14 @@ def rms_norm(tape: Tape, x: Tensor, weight: Tensor | None, rows: Size, name: str
     normed = mul(tape, wide, inverse, f"{name} normed float32")
     del wide, inverse
     if plus_one and weight is not None:
-        y = mul(tape, normed, tape.constant(weight.elements, "float32") if not weight.needs_grad else cast_weight(tape, weight, name), f"{name} scaled")
+        y = mul(
+            tape,
+            normed,
+            tape.constant(weight.elements, "float32")
+            if not weight.needs_grad
+            else cast_weight(tape, weight, name),
+            f"{name} scaled",
+        )
         return cast(tape, y, dtype, f"{name} output")
     half = cast(tape, normed, dtype, f"{name} normed")
     return half if weight is None else mul(tape, weight, half, f"{name} output", elements=x.elements)
@@ -208,7 +229,9 @@ def cast_weight(tape: Tape, weight: Tensor, name: str) -> Tensor:
     """``1.0 + weight.float()`` of Gemma's norms: a vector, kept only for its gradient's sake."""
     y = tape.new(weight.elements, "float32", f"{name} weight")
     elements, dtype = weight.elements, weight.dtype
-    return tape.record("to", [weight], y, [], lambda t, g, s: [t.new(elements, dtype, f"{name} weight gradient")])
+    return tape.record(
+        "to", [weight], y, [], lambda t, g, s: [t.new(elements, dtype, f"{name} weight gradient")]
+    )
 
 
 def _mean(tape: Tape, x: Tensor, rows: Size, name: str) -> Tensor:
@@ -217,7 +240,16 @@ def _mean(tape: Tape, x: Tensor, rows: Size, name: str) -> Tensor:
     return tape.record("mean", [x], y, [], lambda t, g, s: [t.new(elements, dtype, f"{name} mean gradient")])
 
 
-def native_norm(tape: Tape, x: Tensor, weight: Tensor | None, rows: Size, name: str, *, kind: str = "layer", bias: Tensor | None = None) -> Tensor:
+def native_norm(
+    tape: Tape,
+    x: Tensor,
+    weight: Tensor | None,
+    rows: Size,
+    name: str,
+    *,
+    kind: str = "layer",
+    bias: Tensor | None = None,
+) -> Tensor:
     """torch.nn.LayerNorm / RMSNorm as one kernel: saves its input and one or two float32 statistics a row."""
     x = widest(tape, x)
     y = tape.new(x.elements, x.dtype, f"{name} output")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from loadmaster.jobs.job import Job
 from loadmaster.arrays import Size, maximum
+from loadmaster.jobs.job import Job
 from loadmaster.memory.blocks import head as heads
 from loadmaster.memory.blocks.layer import layer
 from loadmaster.memory.blocks.run import Run
@@ -16,6 +16,9 @@ from loadmaster.memory.tape import Tape, Tensor
 from loadmaster.models.spec import Block, Head, Norm
 
 Census = dict[tuple[str, str], int]
+Events = list[tuple[object, int]]
+"""Blocks taken (key, bytes) and given back (key, -1). Keys that a neighbour shares are words: ``x`` the layer's input,
+``out`` its output, ``gout`` and ``gx`` their gradients."""
 
 
 @dataclass(slots=True)
@@ -33,6 +36,8 @@ class Cost:
     forward_census: Census = field(default_factory=dict)
     backward_census: Census = field(default_factory=dict)
     gradient_census: Census = field(default_factory=dict)
+    forward_events: Events = field(default_factory=list)
+    backward_events: Events = field(default_factory=list)
 
 
 def training_layer(job: Job, block: Block, hidden: int, *, detail: bool) -> Cost:
@@ -47,10 +52,11 @@ def training_layer(job: Job, block: Block, hidden: int, *, detail: bool) -> Cost
     out = layer(run, x, block)
     cost.forward, cost.forward_census = tape.peak_bytes, tape.composition
     tape.casts.clear()
+    words = {key_of(x): "x", key_of(out): "out"}
     del x
     last, start = [out], out_of(out)
     del out
-    _backward(tape, start, cost, last)
+    _backward(tape, start, cost, last, words)
     return cost
 
 
@@ -67,32 +73,40 @@ def _checkpointed(job: Job, block: Block, hidden: int, detail: bool) -> Cost:
     cost.retained = x.storage.size_bytes if x.storage is not None else 0
     if detail:
         cost.retained_census = {("activations", "layer input (checkpoint)"): int(cost.retained)}
+        cost.forward_events = named(first.events[1:], {key_of(x): "x", key_of(out): "out"})
     del x, out
     tape = Tape(autocast=job.precision.autocast, detail=detail)
     run = Run(job, tape, queries=job.seq_len)
-    gradient = [tape.new(run.rows * hidden, run.residual, "gradient of the layer's output", tag="temporaries")]
+    gradient = [
+        tape.new(run.rows * hidden, run.residual, "gradient of the layer's output", tag="temporaries")
+    ]
     x = _input(run, hidden)
     if x.storage is not None:
         x.storage.saved, x.storage.name = True, "layer input (checkpoint)"
+    words = {key_of(gradient[0]): "gout", key_of(x): "x"}
     tape.mark()
     out = layer(run, x, block)
     tape.casts.clear()
     start = out_of(out)
     del out
-    tape.backward(start, gradient, "input")
-    del start
+    reached = tape.backward(start, gradient, "input")
+    del start, x
     cost.backward, cost.backward_census = tape.peak_bytes, tape.composition
+    cost.backward_events = named(tape.events[2:], {**words, key_of(reached): "gx"})
     _gradients(tape, cost)
     return cost
 
 
-def head_and_loss(job: Job, head: Head, norms: tuple[tuple[str, Norm], ...], hidden: int, *, detail: bool) -> Cost:
+def head_and_loss(
+    job: Job, head: Head, norms: tuple[tuple[str, Norm], ...], hidden: int, *, detail: bool
+) -> Cost:
     """Final norm, projection and loss, forward and backward in one: they follow each other at the middle of the step."""
     tape = Tape(autocast=job.precision.autocast, detail=detail)
     run = Run(job, tape, queries=job.seq_len)
     cost = Cost()
     held: list[Tensor] = []
     x = _input(run, hidden)
+    words = {key_of(x): "x"}
     tape.mark()
     y = heads.final_norms(run, x, norms)
     del x
@@ -100,9 +114,10 @@ def head_and_loss(job: Job, head: Head, norms: tuple[tuple[str, Norm], ...], hid
     del y
     cost.forward, cost.forward_census = tape.peak_bytes, tape.composition
     tape.casts.clear()
+    words[key_of(value)] = "out"
     last, start = [value], out_of(value)
     del value
-    _backward(tape, start, cost, last)
+    _backward(tape, start, cost, last, words)
     held.clear()
     return cost
 
@@ -115,15 +130,20 @@ def inference_layer(job: Job, block: Block, hidden: int, queries: Size, keys: Si
     tape.mark()
     out = layer(run, x, block, cached=job.kv_cache)
     cost = Cost(forward=tape.peak_bytes, forward_census=tape.composition)
+    words = {key_of(x): "x", key_of(out): "out"}
     del x, out
+    cost.forward_events = [e for e in named(tape.events[1:], words) if e != ("out", -1)]
     return cost
 
 
-def inference_head(job: Job, head: Head, norms: tuple[tuple[str, Norm], ...], hidden: int, queries: Size, *, detail: bool) -> Cost:
+def inference_head(
+    job: Job, head: Head, norms: tuple[tuple[str, Norm], ...], hidden: int, queries: Size, *, detail: bool
+) -> Cost:
     """Final norm over all new tokens, then logits of the last token of each sequence, or of all."""
     tape = Tape(grad=False, autocast=job.precision.autocast, detail=detail)
     run = Run(job, tape, queries=queries)
     x = _input(run, hidden)
+    words = {key_of(x): "x"}
     tape.mark()
     y = heads.final_norms(run, x, norms)
     del x
@@ -131,6 +151,7 @@ def inference_head(job: Job, head: Head, norms: tuple[tuple[str, Norm], ...], hi
     tape.scratch(run.batch * head.vocab, "float32", "next-token logits float32")
     cost = Cost(forward=tape.peak_bytes, forward_census=tape.composition)
     del y, out
+    cost.forward_events = named(tape.events[1:], words)
     return cost
 
 
@@ -155,24 +176,45 @@ def _input(run: Run, hidden: int) -> Tensor:
     return x
 
 
-def _backward(tape: Tape, start: tuple[object, int], cost: Cost, last: list[Tensor]) -> None:
+def _backward(
+    tape: Tape, start: tuple[object, int], cost: Cost, last: list[Tensor], words: dict[int, str]
+) -> None:
     """From the end of forward: note what is retained, then go back with a gradient of the output's size."""
+    middle = len(tape.events)
     out = last.pop()
     elements, dtype = out.elements, out.dtype
     del out
     cost.retained = tape.live_bytes
     cost.retained_census = tape.census()
     gradient = [tape.new(elements, dtype, "gradient of the layer's output", tag="temporaries")]
+    words[key_of(gradient[0])] = "gout"
     tape.mark()
-    tape.backward(start, gradient, "input")  # type: ignore[arg-type]
+    reached = tape.backward(start, gradient, "input")  # type: ignore[arg-type]
     cost.backward, cost.backward_census = tape.peak_bytes, tape.composition
+    words[key_of(reached)] = "gx"
+    cost.forward_events = named(tape.events[1:middle], words)
+    cost.backward_events = named([e for e in tape.events[middle:] if words.get(e[0]) != "out"], words)
     _gradients(tape, cost)
+
+
+def key_of(tensor: Tensor | None) -> int:
+    """The key of a tensor's storage in its tape's events; -1 if it has none."""
+    return tensor.storage.key if tensor is not None and tensor.storage is not None else -1
+
+
+def named(events: list[tuple[int, int]], words: dict[int, str]) -> Events:
+    """Events with the keys that neighbours share replaced by words."""
+    return [(words.get(key, key), size) for key, size in events]
 
 
 def _gradients(tape: Tape, cost: Cost) -> None:
     cost.gradients = sum_sizes(tape.gradients.values())
     if tape._detail:
-        cost.gradient_census = {("gradients", name): int(t.storage.size_bytes) for name, t in tape.gradients.items() if t.storage is not None}
+        cost.gradient_census = {
+            ("gradients", name): int(t.storage.size_bytes)
+            for name, t in tape.gradients.items()
+            if t.storage is not None
+        }
 
 
 def highest(*sizes: Size) -> Size:

@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakSet
 
-from loadmaster.dtypes import itemsize
 from loadmaster.arrays import Size, maximum, rounded
+from loadmaster.dtypes import itemsize
 
 
 class Storage:
@@ -40,7 +40,9 @@ class Tensor:
 
     __slots__ = ("dtype", "elements", "leaf", "needs_grad", "node", "slot", "storage")
 
-    def __init__(self, elements: Size, dtype: str, storage: Storage | None, *, needs_grad: bool = False) -> None:
+    def __init__(
+        self, elements: Size, dtype: str, storage: Storage | None, *, needs_grad: bool = False
+    ) -> None:
         self.elements, self.dtype, self.storage = elements, dtype, storage
         self.needs_grad = needs_grad
         self.node: Node | None = None
@@ -62,9 +64,13 @@ class Node:
 
     __slots__ = ("backward", "inputs", "name", "outputs", "saved")
 
-    def __init__(self, name: str, inputs: Sequence[Tensor], saved: Sequence[Tensor], backward: Backward) -> None:
+    def __init__(
+        self, name: str, inputs: Sequence[Tensor], saved: Sequence[Tensor], backward: Backward
+    ) -> None:
         # Edges, not tensors: a graph does not keep its inputs alive, only what an operator saved.
-        self.inputs = [(x.node, x.slot, x.leaf, x.elements, x.dtype) if x.needs_grad else None for x in inputs]
+        self.inputs = [
+            (x.node, x.slot, x.leaf, x.elements, x.dtype) if x.needs_grad else None for x in inputs
+        ]
         self.name, self.saved, self.backward = name, list(saved), backward
         self.outputs = 1
 
@@ -143,7 +149,9 @@ class Tape:
 
     def view(self, x: Tensor, elements: Size | None = None) -> Tensor:
         """The same memory under another shape: reshape, transpose, slice, chunk."""
-        result = Tensor(x.elements if elements is None else elements, x.dtype, x.storage, needs_grad=x.needs_grad)
+        result = Tensor(
+            x.elements if elements is None else elements, x.dtype, x.storage, needs_grad=x.needs_grad
+        )
         if not (self.grad_enabled and x.needs_grad):
             return result
         if elements is None:
@@ -151,9 +159,13 @@ class Tape:
             return result
         # A part of a tensor: its gradient is a full tensor of zeros with the part filled in (slice_backward).
         whole, dtype = x.elements, x.dtype
-        return self.record("slice", [x], result, [], lambda tape, grads, saved: [tape.new(whole, dtype, "slice gradient")])
+        return self.record(
+            "slice", [x], result, [], lambda tape, grads, saved: [tape.new(whole, dtype, "slice gradient")]
+        )
 
-    def record(self, name: str, inputs: Sequence[Tensor], output: Tensor, saved: Sequence[Tensor], backward: Backward) -> Tensor:
+    def record(
+        self, name: str, inputs: Sequence[Tensor], output: Tensor, saved: Sequence[Tensor], backward: Backward
+    ) -> Tensor:
         """Join ``output`` to the graph if any input needs a gradient; what is in ``saved`` stays until its backward."""
         if self.grad_enabled and any(x.needs_grad for x in inputs):
             node = Node(name, inputs, saved, backward)
@@ -166,7 +178,9 @@ class Tape:
 
     # -- backward -------------------------------------------------------------------------------------------------
 
-    def backward(self, start: tuple[Node | None, int], gradient: list[Tensor], through: str | None = None) -> Tensor | None:
+    def backward(
+        self, start: tuple[Node | None, int], gradient: list[Tensor], through: str | None = None
+    ) -> Tensor | None:
         """Run the graph from ``start`` (node and slot of its output) in reverse order of creation; returns the gradient
         that reaches the leaf named ``through`` (a block's input). ``gradient`` holds the incoming one and is emptied.
         Gradients of parameters stay in ``gradients``, unless ``accumulating``: then they are added to existing ones."""
@@ -193,7 +207,14 @@ class Tape:
             del node
         return reached[0] if reached else None
 
-    def _deliver(self, edge: tuple[Any, ...], grad: Tensor, waiting: dict[Any, dict[int, Tensor]], reached: list[Tensor], mark: str | None) -> None:
+    def _deliver(
+        self,
+        edge: tuple[Any, ...],
+        grad: Tensor,
+        waiting: dict[Any, dict[int, Tensor]],
+        reached: list[Tensor],
+        mark: str | None,
+    ) -> None:
         target, slot, leaf, elements, dtype = edge
         if grad.elements is not elements and not _same(grad.elements, elements):
             grad = self.new(elements, grad.dtype, "gradient summed to size")

@@ -6,10 +6,10 @@ highest point of a phase is one of its moments. A peak is the largest moment, no
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 
-from loadmaster.arrays import Size, rounded
+from loadmaster.arrays import Size, minimum, rounded
 from loadmaster.dtypes import itemsize
 from loadmaster.jobs.job import Job
 from loadmaster.memory import passes
@@ -18,7 +18,7 @@ from loadmaster.memory.components import activations, gradients, kv_cache, optim
 from loadmaster.memory.parts import Census, Moment, Part, commas
 from loadmaster.memory.passes import Cost
 from loadmaster.memory.tape import Tape
-from loadmaster.models.spec import Attention, Block, ModelSpec, Tower
+from loadmaster.models.spec import Attention, ModelSpec, Tower
 
 
 @dataclass(slots=True)
@@ -29,40 +29,69 @@ class Segment:
     count: int
 
 
-def moments(spec: ModelSpec, job: Job, compute_capability: str | None = None, *, detail: bool) -> list[Moment]:
+def moments(
+    spec: ModelSpec, job: Job, compute_capability: str | None = None, *, detail: bool
+) -> list[Moment]:
     """Every candidate for the peak, in the order of a step."""
     if job.training:
-        return _Training(spec, job, compute_capability, detail).moments()
-    return _inference(spec, job, compute_capability, detail)
+        return Training(spec, job, compute_capability, detail).moments()
+    return Inference(spec, job, compute_capability, detail).moments()
 
 
-class _Training:
+class Training:
+    """A training step on one device."""
+
     def __init__(self, spec: ModelSpec, job: Job, compute_capability: str | None, detail: bool) -> None:
         self.spec, self.job, self.detail = spec, job, detail
         tower = spec.decoder
         self.residual = Run(job, Tape(), queries=job.seq_len).residual
-        self.segments = _segments(tower, lambda block: passes.training_layer(job, block, tower.hidden, detail=detail))
+        self.segments = _segments(
+            tower, lambda block: passes.training_layer(job, block, tower.hidden, detail=detail)
+        )
         head = spec.head
-        self.head = passes.head_and_loss(job, head, tower.norms, tower.hidden, detail=detail) if head else Cost()
+        self.head = (
+            passes.head_and_loss(job, head, tower.norms, tower.hidden, detail=detail) if head else Cost()
+        )
         self.gradients = gradients.gradients(spec, job)
         self.states = optimizer.states(spec, job)
-        self.accumulating = job.grad_accumulation > 1 if isinstance(job.grad_accumulation, int) else bool((job.grad_accumulation > 1).all())
-        self.embedding = _part("activations", rounded(job.micro_batch * job.seq_len * tower.hidden * itemsize(self.residual)), "embedding output: tokens × width", "LlamaModel.forward keeps inputs_embeds until it returns")
+        self.accumulating = (
+            job.grad_accumulation > 1
+            if isinstance(job.grad_accumulation, int)
+            else bool((job.grad_accumulation > 1).all())
+        )
+        self.embedding = _part(
+            "activations",
+            rounded(job.micro_batch * job.seq_len * tower.hidden * itemsize(self.residual)),
+            "embedding output: tokens × width",
+            "LlamaModel.forward keeps inputs_embeds until it returns",
+        )
         self.base = [weights.weights(spec, job)]
         adapter = weights.adapter_weights(spec, job)
         self.base += [adapter] if adapter else []
-        self.base += [self.states, activations.inputs(job, _rotary(tower), self.residual), runtime.cublas_workspace(compute_capability, training=True)]
+        self.base += [
+            self.states,
+            activations.inputs(job, _rotary(tower), self.residual),
+            runtime.cublas_workspace(compute_capability, training=True),
+        ]
         if job.outputs_held:
             self.base.append(self._held())
 
     def moments(self) -> list[Moment]:
         """load, forward, loss, backward and optimizer step."""
         return [
-            Moment("load", "weights on the device", self.base[: 2 if self.job.lora else 1] + _unpacking(self.spec, self.job)),
+            Moment(
+                "load",
+                "weights on the device",
+                self.base[: 2 if self.job.lora else 1] + _unpacking(self.spec, self.job),
+            ),
             *self._forward(),
             *self._loss(),
             *self._backward(),
-            Moment("optimizer step", "inside step()", [*self.base, self.gradients, optimizer.step_temporaries(self.spec, self.job)]),
+            Moment(
+                "optimizer step",
+                "inside step()",
+                [*self.base, self.gradients, optimizer.step_temporaries(self.spec, self.job)],
+            ),
         ]
 
     def _kept_gradients(self) -> list[Part]:
@@ -73,8 +102,20 @@ class _Training:
         for segment in self.segments:
             done = [*before, (segment.cost, segment.count - 1)]
             casts = casts + segment.cost.casts * (segment.count - 1)
-            parts = [*self.base, *self._kept_gradients(), activations.retained(done), self.embedding, _casts(casts)]
-            found.append(Moment("forward", "last layer", [*parts, _work(segment.cost.forward, segment.cost.forward_census)]))
+            parts = [
+                *self.base,
+                *self._kept_gradients(),
+                activations.retained(done),
+                self.embedding,
+                _casts(casts),
+            ]
+            found.append(
+                Moment(
+                    "forward",
+                    "last layer",
+                    [*parts, _work(segment.cost.forward, segment.cost.forward_census)],
+                )
+            )
             casts = casts + segment.cost.casts
             before.append((segment.cost, segment.count))
         return found
@@ -86,8 +127,16 @@ class _Training:
             casts = casts + segment.cost.casts * segment.count
         shared = [*self.base, *self._kept_gradients(), everything]
         return [
-            Moment("forward", "logits and loss", [*shared, _casts(casts), _work(self.head.forward, self.head.forward_census)]),
-            Moment("backward", "loss and output projection", [*shared, _work(self.head.backward, self.head.backward_census)]),
+            Moment(
+                "forward",
+                "logits and loss",
+                [*shared, _casts(casts), _work(self.head.forward, self.head.forward_census)],
+            ),
+            Moment(
+                "backward",
+                "loss and output projection",
+                [*shared, _work(self.head.backward, self.head.backward_census)],
+            ),
         ]
 
     def _backward(self) -> list[Moment]:
@@ -98,14 +147,23 @@ class _Training:
             segment = self.segments[index]
             for left, name in ((segment.count - 1, "last layer"), (0, "first layer")):
                 finished = made + [(segment.cost.gradients * (segment.count - 1 - left), "layers")]
-                found.append(self._layer_back(segment, [*groups[:index], (segment.cost, left)], finished, name))
+                found.append(
+                    self._layer_back(segment, [*groups[:index], (segment.cost, left)], finished, name)
+                )
             made.append((segment.cost.gradients * segment.count, "layers"))
         found.append(self._embedding_back(made))
         return found
 
-    def _layer_back(self, segment: Segment, still: list[tuple[Cost, int]], finished: list[tuple[Size, str]], name: str) -> Moment:
+    def _layer_back(
+        self, segment: Segment, still: list[tuple[Cost, int]], finished: list[tuple[Size, str]], name: str
+    ) -> Moment:
         grads: list[Part] = self._kept_gradients() or [_gradient_part(finished)]
-        parts = [*self.base, *grads, activations.retained(still), _work(segment.cost.backward, segment.cost.backward_census)]
+        parts = [
+            *self.base,
+            *grads,
+            activations.retained(still),
+            _work(segment.cost.backward, segment.cost.backward_census),
+        ]
         return Moment("backward", name, parts)
 
     def _embedding_back(self, made: list[tuple[Size, str]]) -> Moment:
@@ -115,7 +173,16 @@ class _Training:
             if h.role == "embedding":
                 table = table + gradients.gradient_bytes(h)
         grads = self._kept_gradients() or [_gradient_part(made)]
-        return Moment("backward", "embedding", [*self.base, *grads, self.embedding, _part("gradients", table, "gradient of the token table", "aten embedding_dense_backward")])
+        return Moment(
+            "backward",
+            "embedding",
+            [
+                *self.base,
+                *grads,
+                self.embedding,
+                _part("gradients", table, "gradient of the token table", "aten embedding_dense_backward"),
+            ],
+        )
 
     def _held(self) -> Part:
         tower, head = self.spec.decoder, self.spec.head
@@ -126,7 +193,12 @@ class _Training:
         if job.checkpointing == "none":
             size = size + kv_cache.kv_cache(self.spec, replace_kv(job), job.seq_len).size_bytes
         del tower
-        return _part("logits", size, "logits and KV cache that the loop's `outputs` keeps", "transformers CausalLMOutputWithPast")
+        return _part(
+            "logits",
+            size,
+            "logits and KV cache that the loop's `outputs` keeps",
+            "transformers CausalLMOutputWithPast",
+        )
 
 
 def replace_kv(job: Job) -> Job:
@@ -136,29 +208,66 @@ def replace_kv(job: Job) -> Job:
     return changed(job, kv_dtype=job.compute_dtype)
 
 
-def _inference(spec: ModelSpec, job: Job, compute_capability: str | None, detail: bool) -> list[Moment]:
-    tower = spec.decoder
-    prompt = job.seq_len - job.new_tokens
-    chunk = prompt if job.prefill_chunk is None else _smaller(job.prefill_chunk, prompt)
-    residual = Run(job, Tape(), queries=job.seq_len).residual
-    base = [weights.weights(spec, job), runtime.cublas_workspace(compute_capability, training=False)]
-    embedding = _part("activations", rounded(job.micro_batch * chunk * tower.hidden * itemsize(residual)), "embedding output of the tokens at work", "LlamaModel.forward keeps inputs_embeds until it returns")
-    found = [Moment("load", "weights on the device", base[:1] + _unpacking(spec, job))]
-    filled = [kv_cache.kv_cache(spec, job, prompt)] if job.kv_cache else []
-    inputs = activations.inputs(job, _rotary(tower), residual)
-    for segment in _segments(tower, lambda block: passes.inference_layer(job, block, tower.hidden, chunk, prompt, detail=detail)):
-        found.append(Moment("prefill", "last layer", [*base, *filled, inputs, embedding, _work(segment.cost.forward, segment.cost.forward_census)]))
-    if spec.head is not None:
-        cost = passes.inference_head(job, spec.head, tower.norms, tower.hidden, chunk, detail=detail)
-        found.append(Moment("prefill", "logits", [*base, *filled, inputs, _work(cost.forward, cost.forward_census)]))
-    if job.kv_cache and _some(job.new_tokens):
-        whole = kv_cache.kv_cache(spec, job, job.seq_len)
-        grown = kv_cache.growth(spec, job, job.seq_len)
-        found.extend(
-            Moment("decode", "last token", [*base, whole, grown, inputs, _work(s.cost.forward, s.cost.forward_census)])
-            for s in _segments(tower, lambda block: passes.inference_layer(job, block, tower.hidden, 1, job.seq_len, detail=detail))
+class Inference:
+    """Prefill and decoding on one device."""
+
+    def __init__(self, spec: ModelSpec, job: Job, compute_capability: str | None, detail: bool) -> None:
+        self.spec, self.job, self.detail = spec, job, detail
+        tower = spec.decoder
+        self.prompt = job.seq_len - job.new_tokens
+        self.chunk = self.prompt if job.prefill_chunk is None else minimum(job.prefill_chunk, self.prompt)
+        residual = Run(job, Tape(), queries=job.seq_len).residual
+        self.base = [weights.weights(spec, job), runtime.cublas_workspace(compute_capability, training=False)]
+        self.inputs = activations.inputs(job, _rotary(tower), residual)
+        size = rounded(job.micro_batch * self.chunk * tower.hidden * itemsize(residual))
+        self.embedding = _part(
+            "activations",
+            size,
+            "embedding output of the tokens at work",
+            "LlamaModel.forward keeps inputs_embeds until it returns",
         )
-    return found
+        self.segments = self._layers(self.chunk, self.prompt)
+        self.head = (
+            passes.inference_head(job, spec.head, tower.norms, tower.hidden, self.chunk, detail=detail)
+            if spec.head
+            else None
+        )
+
+    def _layers(self, queries: Size, keys: Size) -> list[Segment]:
+        tower = self.spec.decoder
+        return _segments(
+            tower,
+            lambda block: passes.inference_layer(
+                self.job, block, tower.hidden, queries, keys, detail=self.detail
+            ),
+        )
+
+    def moments(self) -> list[Moment]:
+        """load, prefill and decode."""
+        job = self.job
+        filled = [kv_cache.kv_cache(self.spec, job, self.prompt)] if job.kv_cache else []
+        common = [*self.base, *filled, self.inputs]
+        found = [Moment("load", "weights on the device", self.base[:1] + _unpacking(self.spec, job))]
+        for segment in self.segments:
+            work = _work(segment.cost.forward, segment.cost.forward_census)
+            found.append(Moment("prefill", "last layer", [*common, self.embedding, work]))
+        if self.head is not None:
+            found.append(
+                Moment("prefill", "logits", [*common, _work(self.head.forward, self.head.forward_census)])
+            )
+        return found + (self._decode() if job.kv_cache and _some(job.new_tokens) else [])
+
+    def _decode(self) -> list[Moment]:
+        whole = kv_cache.kv_cache(self.spec, self.job, self.job.seq_len)
+        grown = kv_cache.growth(self.spec, self.job, self.job.seq_len)
+        return [
+            Moment(
+                "decode",
+                "last token",
+                [*self.base, whole, grown, self.inputs, _work(s.cost.forward, s.cost.forward_census)],
+            )
+            for s in self._layers(1, self.job.seq_len)
+        ]
 
 
 def _segments(tower: Tower, measure: object) -> list[Segment]:
@@ -174,7 +283,14 @@ def _segments(tower: Tower, measure: object) -> list[Segment]:
 
 
 def _rotary(tower: Tower) -> int:
-    return max((b.mixer.head_dim for b in tower.blocks if isinstance(b.mixer, Attention) and b.mixer.position == "rope"), default=0)
+    return max(
+        (
+            b.mixer.head_dim
+            for b in tower.blocks
+            if isinstance(b.mixer, Attention) and b.mixer.position == "rope"
+        ),
+        default=0,
+    )
 
 
 def _unpacking(spec: ModelSpec, job: Job) -> list[Part]:
@@ -182,15 +298,34 @@ def _unpacking(spec: ModelSpec, job: Job) -> list[Part]:
     if job.quantization is None:
         return []
     largest = max((int(h.elements) for h in weights.parameters(spec, job) if h.packed), default=0)
-    return [_part("temporaries", 2 * largest, "largest tensor before it is packed: values × 2 B", "transformers quantizer_bnb_4bit: a parameter is moved, then quantised")]
+    return [
+        _part(
+            "temporaries",
+            2 * largest,
+            "largest tensor before it is packed: values × 2 B",
+            "transformers quantizer_bnb_4bit: a parameter is moved, then quantised",
+        )
+    ]
 
 
 def _casts(size: Size) -> Part:
-    return _part("weight copies", size, "weights that autocast has cast and cached until forward ends", "autocast_mode.cpp cached_cast")
+    return _part(
+        "weight copies",
+        size,
+        "weights that autocast has cast and cached until forward ends",
+        "autocast_mode.cpp cached_cast",
+    )
 
 
 def _work(size: Size, census: Census) -> Part:
-    return Part("temporaries", size, lambda: f"one layer at work: {commas(size)} B", activations.SOURCE, origin="modelled", census=census)
+    return Part(
+        "temporaries",
+        size,
+        lambda: f"one layer at work: {commas(size)} B",
+        activations.SOURCE,
+        origin="modelled",
+        census=census,
+    )
 
 
 def _gradient_part(finished: list[tuple[Size, str]]) -> Part:
@@ -202,12 +337,6 @@ def _gradient_part(finished: list[tuple[Size, str]]) -> Part:
 
 def _part(component: str, size: Size, words: str, source: str) -> Part:
     return Part(component, size, lambda: f"{words} = {commas(size)} B", source)
-
-
-def _smaller(a: Size, b: Size) -> Size:
-    from loadmaster.arrays import minimum
-
-    return minimum(a, b)
 
 
 def _some(tokens: Size) -> bool:

@@ -7,6 +7,7 @@ from loadmaster.dtypes import itemsize
 
 NAME = "adamw"
 IMPLEMENTATIONS = ("foreach", "fused", "for-loop")
+STATES = 2
 SOURCE = (
     "torch/optim/adamw.py: exp_avg and exp_avg_sq are zeros_like(param); foreach keeps _foreach_sqrt(exp_avg_sqs), "
     "one copy of a moment over all parameters, and the for-loop sqrt and its quotient of one parameter"

@@ -6,6 +6,7 @@ from loadmaster.arrays import Size, ceil_div, where
 
 NAME = "adamw_8bit"
 IMPLEMENTATIONS = ("fused",)
+STATES = 2
 SOURCE = (
     "bitsandbytes/optim/optimizer.py Optimizer2State.init_state: uint8 states and absmax per 256-value block; tensors of "
     "fewer than min_8bit_size = 4096 values keep float32 states; arXiv:2110.02861 §2"

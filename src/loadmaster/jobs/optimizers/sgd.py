@@ -6,6 +6,7 @@ from loadmaster.arrays import Size
 
 NAME = "sgd"
 IMPLEMENTATIONS = ("foreach", "fused", "for-loop")
+STATES = 0
 SOURCE = "torch/optim/sgd.py: without momentum and weight decay, param.add_(grad, alpha=-lr) in place"
 
 

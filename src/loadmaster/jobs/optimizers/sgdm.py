@@ -7,7 +7,10 @@ from loadmaster.dtypes import itemsize
 
 NAME = "sgdm"
 IMPLEMENTATIONS = ("foreach", "fused", "for-loop")
-SOURCE = "torch/optim/sgd.py: momentum_buffer is a clone of the first gradient; later steps update it in place"
+STATES = 1
+SOURCE = (
+    "torch/optim/sgd.py: momentum_buffer is a clone of the first gradient; later steps update it in place"
+)
 
 
 def state_bytes(elements: Size, dtype: str) -> Size:

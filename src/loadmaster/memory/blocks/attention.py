@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from loadmaster.arrays import Size, minimum
 from loadmaster.jobs.job import AttentionKind
 from loadmaster.memory import ops
-from loadmaster.arrays import Size, minimum
 from loadmaster.memory.blocks.run import Run
 from loadmaster.memory.tape import Grads, Tape, Tensor
 from loadmaster.models.spec import Attention
@@ -27,7 +27,9 @@ def attention(run: Run, x: Tensor, spec: Attention, *, cached: bool = False) -> 
     out = _attend(run, q, k, v, spec, kernel(run, spec, q.dtype))
     del q, k, v
     if spec.gated_output:
-        gate = ops.elementwise(run.tape, run.tape.new(out.elements, out.dtype, "gate"), "sigmoid gate", keeps="output")
+        gate = ops.elementwise(
+            run.tape, run.tape.new(out.elements, out.dtype, "gate"), "sigmoid gate", keeps="output"
+        )
         out = ops.mul(run.tape, out, gate, "gated attention output")
     return run.linear(out, spec.output)
 
@@ -61,7 +63,10 @@ def _projected(run: Run, x: Tensor, spec: Attention) -> tuple[Tensor, Tensor, Te
         del fused
     else:
         q = run.linear(x, spec.projections[0])
-        k, v = tape.constant(rows * spec.kv_heads * spec.head_dim, q.dtype), tape.constant(rows * spec.kv_heads * spec.value_dim, q.dtype)
+        k, v = (
+            tape.constant(rows * spec.kv_heads * spec.head_dim, q.dtype),
+            tape.constant(rows * spec.kv_heads * spec.value_dim, q.dtype),
+        )
     del x
     if spec.query_norm is not None:
         q = run.norm(q, spec.query_norm, "q_norm", q.elements // spec.query_norm.size)
@@ -126,7 +131,11 @@ def _latent(run: Run, x: Tensor, spec: Attention) -> tuple[Tensor, Tensor, Tenso
     turned_k = _turned(run, key_rope)
     del key_rope
     query = ops.join(tape, [tape.view(q, rows * spec.heads * latent.nope_dim), turned_q], "query states")
-    key = ops.join(tape, [nope, ops.copy(tape, turned_k, "rope key expanded", rows * spec.heads * latent.rope_dim)], "key states")
+    key = ops.join(
+        tape,
+        [nope, ops.copy(tape, turned_k, "rope key expanded", rows * spec.heads * latent.rope_dim)],
+        "key states",
+    )
     return query, key, v
 
 
@@ -154,7 +163,10 @@ def _attend(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention, kind: At
     def backward(t: Tape, g: Grads, s: list[Tensor]) -> Sequence[Tensor | None]:
         # flash_api.cpp mha_bwd: dq_accum in float32 and softmax_d; grouped heads get expanded dk and dv, then summed.
         held = [t.new(e, d, "attention gradient") for e, d, need in sizes if need]
-        held += [t.new(rows * heads, "float32", "softmax_d"), t.new(rows * heads * dim, "float32", "dq_accum")]
+        held += [
+            t.new(rows * heads, "float32", "softmax_d"),
+            t.new(rows * heads * dim, "float32", "dq_accum"),
+        ]
         if grouped and kind == "flash":
             held += [t.new(rows * heads * dim, sizes[0][1], f"{n} expanded") for n in ("dk", "dv")]
         grads = iter(held[:3])
@@ -168,21 +180,34 @@ def _eager(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention) -> Tensor
     tape = run.tape
     if spec.kv_heads != spec.heads:
         k, v = _repeat(run, k, spec, "key"), _repeat(run, v, spec, "value")
-    several: Size = minimum(run.batch - 1, 1)  # matmul flattens batch and heads: a copy when the batch is over 1
+    several: Size = minimum(
+        run.batch - 1, 1
+    )  # matmul flattens batch and heads: a copy when the batch is over 1
     scores_size = run.batch * spec.heads * run.queries * run.keys + spec.sinks * 0
     q = ops.copy(tape, q, "query flattened", q.elements * several) if False else q
     scores = ops.scale(tape, ops.matmul(tape, q, k, scores_size, "attention scores"), "scaled scores")
     if spec.softcap:
-        scores = ops.scale(tape, ops.elementwise(tape, ops.scale(tape, scores, "scores / cap"), "tanh scores", keeps="output"), "capped scores")
+        scores = ops.scale(
+            tape,
+            ops.elementwise(tape, ops.scale(tape, scores, "scores / cap"), "tanh scores", keeps="output"),
+            "capped scores",
+        )
     if spec.causal:
         scores = ops.add(tape, scores, tape.constant(run.queries * run.keys, scores.dtype), "masked scores")
     dtype = q.dtype
     if spec.sinks:
         scores = ops.copy(tape, scores, "scores with sinks", scores_size + run.rows * spec.heads)
-        weights = ops.softmax(tape, ops.elementwise(tape, scores, "scores - max", keeps="output"), "attention weights", scores.dtype)
+        weights = ops.softmax(
+            tape,
+            ops.elementwise(tape, scores, "scores - max", keeps="output"),
+            "attention weights",
+            scores.dtype,
+        )
         weights = tape.view(weights, scores_size)
     else:
-        weights = ops.cast(tape, ops.softmax(tape, scores, "attention weights", "float32"), dtype, "attention weights")
+        weights = ops.cast(
+            tape, ops.softmax(tape, scores, "attention weights", "float32"), dtype, "attention weights"
+        )
     del scores
     out = ops.matmul(tape, weights, v, run.rows * spec.heads * spec.value_dim, "attention output")
     return ops.copy(tape, out, "attention output contiguous")

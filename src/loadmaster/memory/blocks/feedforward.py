@@ -6,8 +6,8 @@ expert, two grouped products, weighted and summed.
 
 from __future__ import annotations
 
-from loadmaster.memory import ops
 from loadmaster.arrays import Size
+from loadmaster.memory import ops
 from loadmaster.memory.blocks.run import Run
 from loadmaster.memory.tape import Tensor
 from loadmaster.models.spec import Experts, FeedForward, Linear, Mlp
@@ -78,7 +78,9 @@ def _experts(run: Run, x: Tensor, spec: Experts) -> Tensor:
     if spec.shared is not None:
         shared = mlp(run, x, spec.shared)
         if spec.shared_gate is not None:
-            gate = ops.elementwise(tape, run.linear(x, spec.shared_gate, quantised=False), "sigmoid gate", keeps="output")
+            gate = ops.elementwise(
+                tape, run.linear(x, spec.shared_gate, quantised=False), "sigmoid gate", keeps="output"
+            )
             shared = ops.mul(tape, shared, gate, "gated shared expert")
         result = ops.add(tape, result, shared, "experts output")
     return result
@@ -91,16 +93,22 @@ def _width(spec: Experts) -> int:
 def _route(run: Run, x: Tensor, spec: Experts) -> Tensor:
     tape = run.tape
     logits = run.linear(x, spec.router, adapted=False, quantised=False)
-    scores = ops.softmax(tape, ops.cast(tape, logits, "float32", "router logits"), "router probabilities", "float32")
+    scores = ops.softmax(
+        tape, ops.cast(tape, logits, "float32", "router logits"), "router probabilities", "float32"
+    )
     del logits
     top = ops.copy(tape, scores, "router top-k", run.rows * spec.per_token)
     tape.scratch(run.rows * spec.per_token * 3, "int64", "routing indices")
     return ops.cast(tape, top, x.dtype, "routing weights")
 
 
-def _grouped(run: Run, x: Tensor, spec: Experts, pairs: Size, linears: tuple[Linear, ...], name: str) -> Tensor:
+def _grouped(
+    run: Run, x: Tensor, spec: Experts, pairs: Size, linears: tuple[Linear, ...], name: str
+) -> Tensor:
     """One grouped product over all experts' stacked weights (torch._grouped_mm)."""
     inputs, outputs = linears[0].inputs, sum(linear.outputs for linear in linears)
-    fused = Linear(name=f"experts.{linears[0].name.rpartition('.')[2]}", inputs=inputs * spec.count, outputs=outputs)
+    fused = Linear(
+        name=f"experts.{linears[0].name.rpartition('.')[2]}", inputs=inputs * spec.count, outputs=outputs
+    )
     weight = run.tape.parameter(fused.name, fused.inputs * outputs, run.weights, trainable=not run.frozen)
     return ops.linear(run.tape, x, weight, pairs * outputs, name)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from loadmaster.memory import ops
 from loadmaster.arrays import Size, ceil_div, minimum, next_power_of_2
+from loadmaster.memory import ops
 from loadmaster.memory.blocks.run import Run
 from loadmaster.memory.tape import Grads, Tape, Tensor
 from loadmaster.models.spec import Head, Linear, Norm
@@ -29,7 +29,11 @@ def logits(run: Run, x: Tensor, head: Head, rows: Size) -> Tensor:
     weight = Linear(name="lm_head", inputs=head.inputs, outputs=head.vocab, bias=head.bias)
     y = run.linear(x, weight, rows, adapted=False, quantised=False)
     if head.softcap:
-        y = ops.scale(run.tape, ops.elementwise(run.tape, ops.scale(run.tape, y, "logits / cap"), "tanh logits", keeps="output"), "capped logits")
+        y = ops.scale(
+            run.tape,
+            ops.elementwise(run.tape, ops.scale(run.tape, y, "logits / cap"), "tanh logits", keeps="output"),
+            "capped logits",
+        )
     return y
 
 
@@ -54,7 +58,13 @@ def _cross_entropy(tape: Tape, y: Tensor, *, upcast: bool) -> Tensor:
     size, dtype = probabilities.elements, probabilities.dtype
     result = tape.new(1, "float32", "loss")
     # nll_loss_backward fills a tensor of the input's size.
-    return tape.record("nll_loss", [probabilities], result, [probabilities], lambda t, g, s: [t.new(size, dtype, "log-softmax gradient")])
+    return tape.record(
+        "nll_loss",
+        [probabilities],
+        result,
+        [probabilities],
+        lambda t, g, s: [t.new(size, dtype, "log-softmax gradient")],
+    )
 
 
 def _chunked(run: Run, x: Tensor, head: Head, held: list[Tensor]) -> Tensor:
@@ -80,7 +90,9 @@ def _fused(run: Run, x: Tensor, head: Head) -> Tensor:
     tape = run.tape
     tape.tag = "logits"
     name, size = "lm_head", head.vocab * head.inputs
-    weight = ops.lower(tape, tape.parameter(name, size, run.weights, trainable=not run.frozen), f"{name} weight")
+    weight = ops.lower(
+        tape, tape.parameter(name, size, run.weights, trainable=not run.frozen), f"{name} weight"
+    )
     x = ops.lower(tape, x, "fused loss input")
     chunk = minimum(next_power_of_2(ceil_div(run.rows, -(-head.vocab // head.inputs))), run.rows)
     grad_x = tape.new(x.elements, x.dtype, "fused loss: input gradient")

@@ -24,7 +24,9 @@ def layer(run: Run, x: Tensor, block: Block, *, cached: bool = False) -> Tensor:
         residual = x
         y = _normed(run, x, norms, "pre_feedforward")
         del x
-        y = _normed(run, feedforward(run, y, block.feedforward), norms, "post_feedforward", inside=not block.post_norm)
+        y = _normed(
+            run, feedforward(run, y, block.feedforward), norms, "post_feedforward", inside=not block.post_norm
+        )
         x = ops.add(run.tape, residual, y, "residual stream")
         del residual, y
         if block.post_norm:
@@ -32,7 +34,9 @@ def layer(run: Run, x: Tensor, block: Block, *, cached: bool = False) -> Tensor:
     return x
 
 
-def _sublayer(run: Run, x: Tensor, mixer: Mixer, norms: dict[str, Norm], place: str, *, post_norm: bool, cached: bool) -> Tensor:
+def _sublayer(
+    run: Run, x: Tensor, mixer: Mixer, norms: dict[str, Norm], place: str, *, post_norm: bool, cached: bool
+) -> Tensor:
     residual = x
     y = _normed(run, x, norms, f"pre_{place}")
     del x
@@ -44,7 +48,11 @@ def _sublayer(run: Run, x: Tensor, mixer: Mixer, norms: dict[str, Norm], place: 
 
 
 def _mix(run: Run, x: Tensor, mixer: Mixer, *, cached: bool) -> Tensor:
-    return attention(run, x, mixer, cached=cached) if isinstance(mixer, Attention) else state_space(run, x, mixer)
+    return (
+        attention(run, x, mixer, cached=cached)
+        if isinstance(mixer, Attention)
+        else state_space(run, x, mixer)
+    )
 
 
 def _normed(run: Run, x: Tensor, norms: dict[str, Norm], place: str, *, inside: bool = True) -> Tensor:
@@ -60,7 +68,11 @@ def _parallel(run: Run, x: Tensor, block: Block, norms: dict[str, Norm], cached:
         y = _normed(run, x, norms, "pre_feedforward")
     fed = feedforward(run, y, block.feedforward) if block.feedforward is not None else None
     del y
-    both = ops.add(run.tape, fed, mixed, "parallel branches") if fed is not None and mixed is not None else fed or mixed
+    both = (
+        ops.add(run.tape, fed, mixed, "parallel branches")
+        if fed is not None and mixed is not None
+        else fed or mixed
+    )
     assert both is not None
     del fed, mixed
     return ops.add(run.tape, both, x, "residual stream")

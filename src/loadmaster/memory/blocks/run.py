@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from loadmaster.arrays import Size
 from loadmaster.jobs.job import Job
 from loadmaster.memory import ops
-from loadmaster.arrays import Size
 from loadmaster.memory.inventory import matches
 from loadmaster.memory.tape import Grads, Tape, Tensor
 from loadmaster.models.spec import Linear, Norm
@@ -17,7 +17,9 @@ class Run:
 
     ``residual`` is the number format that runs between layers."""
 
-    def __init__(self, job: Job, tape: Tape, *, queries: Size, keys: Size | None = None, frozen: bool = False) -> None:
+    def __init__(
+        self, job: Job, tape: Tape, *, queries: Size, keys: Size | None = None, frozen: bool = False
+    ) -> None:
         self.job, self.tape = job, tape
         self.batch = job.micro_batch
         self.queries = queries
@@ -31,7 +33,15 @@ class Run:
         else:
             self.residual = self.weights
 
-    def linear(self, x: Tensor, layer: Linear, rows: Size | None = None, *, adapted: bool = True, quantised: bool = True) -> Tensor:
+    def linear(
+        self,
+        x: Tensor,
+        layer: Linear,
+        rows: Size | None = None,
+        *,
+        adapted: bool = True,
+        quantised: bool = True,
+    ) -> Tensor:
         """One torch.nn.Linear on ``rows`` rows: trained, frozen, with a LoRA adapter around it, or 4-bit under one."""
         rows = self.rows if rows is None else rows
         outputs = rows * layer.outputs
@@ -39,8 +49,14 @@ class Run:
         if self.job.quantization is not None and quantised:
             y = self._quantised(x, layer, outputs)
             return y if lora is None else self._adapter_4bit(x, y, layer, rows, outputs)
-        weight = self.tape.parameter(layer.name, layer.inputs * layer.outputs, self.weights, trainable=not self.frozen)
-        bias = self.tape.parameter(f"{layer.name}.bias", layer.outputs, self.weights, trainable=not self.frozen) if layer.bias else None
+        weight = self.tape.parameter(
+            layer.name, layer.inputs * layer.outputs, self.weights, trainable=not self.frozen
+        )
+        bias = (
+            self.tape.parameter(f"{layer.name}.bias", layer.outputs, self.weights, trainable=not self.frozen)
+            if layer.bias
+            else None
+        )
         y = ops.linear(self.tape, x, weight, outputs, layer.name, bias=bias)
         return y if lora is None else self._adapter(x, y, layer, rows, outputs)
 
@@ -48,11 +64,23 @@ class Run:
         """A normalisation of ``rows`` rows."""
         rows = self.rows if rows is None else rows
         # 4-bit loading for training leaves norms in float32 (prepare_model_for_kbit_training).
-        dtype = "float32" if self.job.quantization is not None and self.job.quantization.upcast_rest and self.job.training else self.weights
-        weight = self.tape.parameter(f"{name}.weight", norm.size, dtype, trainable=not self.frozen) if norm.weight else None
+        dtype = (
+            "float32"
+            if self.job.quantization is not None and self.job.quantization.upcast_rest and self.job.training
+            else self.weights
+        )
+        weight = (
+            self.tape.parameter(f"{name}.weight", norm.size, dtype, trainable=not self.frozen)
+            if norm.weight
+            else None
+        )
         if norm.kind == "rms" and not norm.native:
             return ops.rms_norm(self.tape, x, weight, rows, name, plus_one=norm.plus_one)
-        bias = self.tape.parameter(f"{name}.bias", norm.size, dtype, trainable=not self.frozen) if norm.bias else None
+        bias = (
+            self.tape.parameter(f"{name}.bias", norm.size, dtype, trainable=not self.frozen)
+            if norm.bias
+            else None
+        )
         return ops.native_norm(self.tape, x, weight, rows, name, kind=norm.kind, bias=bias)
 
     def _adapter(self, x: Tensor, result: Tensor, layer: Linear, rows: Size, outputs: Size) -> Tensor:
@@ -84,7 +112,9 @@ class Run:
         assert lora is not None
         a = self.tape.parameter(f"{layer.name}.lora_A", lora.rank * layer.inputs, lora.dtype, trainable=True)
         b = self.tape.parameter(f"{layer.name}.lora_B", lora.rank * layer.outputs, lora.dtype, trainable=True)
-        low = ops.linear(self.tape, ops.dropout(self.tape, x, lora.dropout, "LoRA dropout"), a, rows * lora.rank, "LoRA A")
+        low = ops.linear(
+            self.tape, ops.dropout(self.tape, x, lora.dropout, "LoRA dropout"), a, rows * lora.rank, "LoRA A"
+        )
         return ops.linear(self.tape, low, b, outputs, "LoRA B")
 
     def _quantised(self, x: Tensor, layer: Linear, outputs: Size) -> Tensor:
@@ -94,7 +124,9 @@ class Run:
         assert quantization is not None
         before, compute = x.dtype, self.tape.autocast or quantization.compute
         x = ops.cast(self.tape, x, compute, f"{layer.name} input")
-        unpacked = self.tape.new(layer.inputs * layer.outputs, compute, "dequantised weight", tag="dequantised weights")
+        unpacked = self.tape.new(
+            layer.inputs * layer.outputs, compute, "dequantised weight", tag="dequantised weights"
+        )
         y = self.tape.new(outputs, compute, f"{layer.name} output")
         del unpacked
         elements, weight = x.elements, layer.inputs * layer.outputs

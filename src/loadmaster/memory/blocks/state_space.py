@@ -26,6 +26,8 @@ def state_space(run: Run, x: Tensor, spec: StateSpace) -> Tensor:
     del convolved, first
     states = run.batch * -(-run.queries // CHUNK) * spec.inner * spec.state
     kept = tape.new(states, "float32", "chunk states")
-    gated = ops.mul(tape, inner, ops.elementwise(tape, tape.view(inner, rows * spec.inner), "gate"), "gated state output")
+    gated = ops.mul(
+        tape, inner, ops.elementwise(tape, tape.view(inner, rows * spec.inner), "gate"), "gated state output"
+    )
     del inner, kept
     return run.linear(gated, spec.output)

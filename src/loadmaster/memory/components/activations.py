@@ -8,7 +8,9 @@ from loadmaster.jobs.job import Job
 from loadmaster.memory.parts import Census, Part, commas
 from loadmaster.memory.passes import Cost
 
-SOURCE = "saved tensors of each layer's operators (derivatives.yaml) in the order of transformers' modelling code"
+SOURCE = (
+    "saved tensors of each layer's operators (derivatives.yaml) in the order of transformers' modelling code"
+)
 
 
 def retained(groups: list[tuple[Cost, int]]) -> Part:
@@ -21,7 +23,10 @@ def retained(groups: list[tuple[Cost, int]]) -> Part:
             census[key] = census.get(key, 0) + size * count
 
     def formula() -> str:
-        return " + ".join(f"{count} layers × {commas(cost.retained)} B" for cost, count in groups if count) or "0"
+        return (
+            " + ".join(f"{count} layers × {commas(cost.retained)} B" for cost, count in groups if count)
+            or "0"
+        )
 
     return Part("activations", total, formula, SOURCE, origin="modelled", census=census)
 
@@ -31,4 +36,9 @@ def inputs(job: Job, rotary: int, residual: str) -> Part:
     tokens = job.micro_batch * job.seq_len
     ids = 3 * 8 * tokens if job.training else 8 * tokens
     tables = 2 * job.seq_len * rotary * itemsize(residual)
-    return Part("inputs", ids + tables, lambda: f"ids {commas(ids)} B + rotary tables {commas(tables)} B", "transformers' batch: input_ids, attention_mask, labels; LlamaRotaryEmbedding cos and sin")
+    return Part(
+        "inputs",
+        ids + tables,
+        lambda: f"ids {commas(ids)} B + rotary tables {commas(tables)} B",
+        "transformers' batch: input_ids, attention_mask, labels; LlamaRotaryEmbedding cos and sin",
+    )

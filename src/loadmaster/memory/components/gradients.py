@@ -20,4 +20,9 @@ def gradients(spec: ModelSpec, job: Job) -> Part:
         values = sum(int(h.elements) * h.count for h in held)
         return f"{values:,} trained values × bytes of their format ({', '.join(sorted({h.dtype for h in held}))})"
 
-    return Part("gradients", total, formula, "torch/csrc/autograd/functions/accumulate_grad.h: .grad has its parameter's type")
+    return Part(
+        "gradients",
+        total,
+        formula,
+        "torch/csrc/autograd/functions/accumulate_grad.h: .grad has its parameter's type",
+    )

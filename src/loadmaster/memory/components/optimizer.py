@@ -21,7 +21,9 @@ def states(spec: ModelSpec, job: Job) -> Part:
 
     def formula() -> str:
         values = sum(int(h.elements) * h.count for h in held)
-        return f"{job.optimizer.name}: {int(total) / max(values, 1):.3g} B for each of {values:,} trained values"
+        return (
+            f"{job.optimizer.name}: {int(total) / max(values, 1):.3g} B for each of {values:,} trained values"
+        )
 
     return Part("optimizer states", total, formula, module.SOURCE)
 

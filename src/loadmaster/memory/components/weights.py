@@ -9,7 +9,9 @@ from loadmaster.memory.inventory import Held, adapters, parameters
 from loadmaster.memory.parts import Part, commas
 from loadmaster.models.spec import ModelSpec
 
-SOURCE = "torch.nn.Parameter: values × bytes of the format, each tensor rounded up to 512 B by the CUDA allocator"
+SOURCE = (
+    "torch.nn.Parameter: values × bytes of the format, each tensor rounded up to 512 B by the CUDA allocator"
+)
 PACKED_SOURCE = (
     "bitsandbytes functional.quantize_4bit: two values a byte, a float32 absmax per block; with double quantisation "
     "8-bit absmax plus a float32 per 256 of them (arXiv:2305.14314 §3)"
@@ -66,4 +68,9 @@ def adapter_weights(spec: ModelSpec, job: Job) -> Part | None:
     def formula() -> str:
         return f"rank {commas(lora.rank)} × (inputs + outputs) of the targets = {commas(values)} {lora.dtype} × {BITS[lora.dtype] // 8} B"
 
-    return Part("adapters", total, formula, "peft/tuners/lora/layer.py: lora_A r × in, lora_B out × r (arXiv:2106.09685)")
+    return Part(
+        "adapters",
+        total,
+        formula,
+        "peft/tuners/lora/layer.py: lora_A r × in, lora_B out × r (arXiv:2106.09685)",
+    )

@@ -25,7 +25,9 @@ NUMBERS = ("micro_batch", "seq_len", "new_tokens")
 """Fields of Job that may be an array within a group; ``rank`` is Lora's."""
 
 
-def evaluate(spec: ModelSpec, jobs: Sequence[Job] | Job, columns: Mapping[str, Any] | None = None) -> dict[str, Column]:
+def evaluate(
+    spec: ModelSpec, jobs: Sequence[Job] | Job, columns: Mapping[str, Any] | None = None
+) -> dict[str, Column]:
     """Highest allocated bytes of each job, as int64 arrays: ``peak`` and one array for each phase.
 
     ``jobs`` is a list of Jobs, or one Job with ``columns``: equally long arrays by field name (``micro_batch``, ``seq_len``,
@@ -42,7 +44,9 @@ def evaluate(spec: ModelSpec, jobs: Sequence[Job] | Job, columns: Mapping[str, A
     found: dict[str, Column] = {}
     for indices in groups.values():
         chosen = [jobs[i] for i in indices]
-        numbers: dict[str, Any] = {f: np.array([getattr(j, f) for j in chosen], dtype=np.int64) for f in NUMBERS}
+        numbers: dict[str, Any] = {
+            f: np.array([getattr(j, f) for j in chosen], dtype=np.int64) for f in NUMBERS
+        }
         if chosen[0].lora is not None:
             numbers["rank"] = np.array([j.lora.rank for j in chosen if j.lora is not None], dtype=np.int64)
         _scatter(found, _group(spec, chosen[0], numbers), np.array(indices), len(jobs))
@@ -102,4 +106,11 @@ def _scatter(found: dict[str, Column], part: dict[str, Column], where: Column, c
 def _choice(job: Job) -> Job:
     """The job with its numbers taken out: equal for jobs of one group."""
     lora = replace(job.lora, rank=1) if job.lora is not None else None
-    return replace(job, micro_batch=1, seq_len=1, new_tokens=min(job.new_tokens, 1), grad_accumulation=min(job.grad_accumulation, 2), lora=lora)
+    return replace(
+        job,
+        micro_batch=1,
+        seq_len=1,
+        new_tokens=min(job.new_tokens, 1),
+        grad_accumulation=min(job.grad_accumulation, 2),
+        lora=lora,
+    )

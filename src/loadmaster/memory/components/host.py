@@ -1,0 +1,154 @@
+"""Host memory and disk: libraries, loading, the data loader, pinned buffers, saving.
+
+Each function gives (phase, Part) pairs of the host's own phases: ``load``, ``run`` and ``save``.
+"""
+
+from __future__ import annotations
+
+from loadmaster.arrays import Size, maximum, minimum, next_power_of_2
+from loadmaster.jobs.job import Job
+from loadmaster.memory.components import optimizer, weights
+from loadmaster.memory.inventory import trained
+from loadmaster.memory.parts import Part, commas
+from loadmaster.models.spec import ModelSpec
+from loadmaster.units import GB, MIB
+
+LIBRARIES_SOURCE = (
+    "resident set after importing torch and transformers: 344 MiB (measured, CPU build 2.13); a CUDA context adds 117 MiB "
+    "with lazy module loading and 1.7 GiB with eager loading (pytorch/pytorch#113326)"
+)
+LOAD_SOURCE = (
+    "transformers from_pretrained without device_map: parameters are made in RAM in the asked format, then moved; with "
+    "device_map, tensors go from the mapped file to the device one by one"
+)
+LOADER_SOURCE = "torch.utils.data.DataLoader: each worker keeps prefetch_factor batches ready"
+PINNED_SOURCE = "c10 CachingHostAllocator rounds pinned blocks up to a power of two"
+SAVE_SOURCE = (
+    "safetensors serialises one file at a time from host copies; transformers' max_shard_size is 50 GB"
+)
+WORKER_BYTES = 60 * MIB
+"""What a forked loader worker does not share with its parent: Python objects touched after the fork. Assumed: between
+the 25 MB of a bare interpreter with torch's pages shared and some 150 MB (spawn: the whole library set again)."""
+SHARD_BYTES = 50 * GB
+
+
+def libraries() -> Part:
+    """Python with torch and transformers loaded, and a CUDA context's host side."""
+    likely = 461 * MIB + 512 * MIB
+    return Part(
+        "libraries",
+        likely,
+        lambda: "Python, torch, transformers, CUDA libraries",
+        LIBRARIES_SOURCE,
+        "table",
+        low_bytes=461 * MIB,
+        high_bytes=2100 * MIB,
+    )
+
+
+def loading(spec: ModelSpec, job: Job) -> Part:
+    """Weights on their way from disk to the device."""
+    whole: Size = 0
+    largest: Size = 0
+    for held in weights.parameters(spec, job):
+        size = held.elements * 2 if held.packed else held.size_bytes // held.count
+        largest = maximum(largest, size)
+        whole = whole + size * held.count
+    one = largest
+    if job.quantization is not None:
+        # 4-bit loading always has a device_map: tensors pass one by one.
+        return Part(
+            "model loading",
+            2 * one,
+            lambda: f"largest tensor × 2 = {commas(2 * one)} B",
+            LOAD_SOURCE,
+            "modelled",
+            low_bytes=one,
+            high_bytes=whole,
+        )
+    return Part(
+        "model loading",
+        whole,
+        lambda: f"all parameters in RAM = {commas(whole)} B",
+        LOAD_SOURCE,
+        "modelled",
+        low_bytes=one,
+        high_bytes=whole + one,
+    )
+
+
+def batch_bytes(job: Job) -> Size:
+    """One micro-batch of ids, mask and labels as int64."""
+    return 3 * 8 * job.micro_batch * job.seq_len
+
+
+def loader(job: Job) -> list[Part]:
+    """Worker processes, the batches they hold ready, and pinned copies."""
+    workers, batch = job.loader.workers, batch_bytes(job)
+    found = []
+    if workers:
+        size = workers * WORKER_BYTES + workers * job.loader.prefetch * batch
+        found.append(
+            Part(
+                "loader workers",
+                size,
+                lambda: (
+                    f"{workers} workers × ({WORKER_BYTES:,} B + {job.loader.prefetch} batches × {commas(batch)} B)"
+                ),
+                LOADER_SOURCE,
+                "assumed",
+                low_bytes=workers * 25 * MIB,
+                high_bytes=workers * 344 * MIB + workers * job.loader.prefetch * batch,
+            )
+        )
+    if job.loader.pin_memory:
+        pinned = (
+            3 * next_power_of_2(8 * job.micro_batch * job.seq_len) * (job.loader.prefetch if workers else 1)
+        )
+        found.append(
+            Part(
+                "pinned buffers", pinned, lambda: f"{commas(pinned)} B page-locked", PINNED_SOURCE, "modelled"
+            )
+        )
+    return found
+
+
+def saving(spec: ModelSpec, job: Job) -> Part:
+    """Host copies while a checkpoint is written: the largest file of it."""
+    model = checkpoint_model_bytes(spec, job)
+    size = minimum(model, SHARD_BYTES)
+    return Part(
+        "checkpoint writing",
+        size,
+        lambda: f"min(model {commas(model)} B, one file of 50 GB)",
+        SAVE_SOURCE,
+        "modelled",
+        low_bytes=0,
+        high_bytes=2 * size,
+    )
+
+
+def checkpoint_model_bytes(spec: ModelSpec, job: Job) -> Size:
+    """The model's part of a checkpoint: adapters alone for LoRA, else all weights in their format."""
+    if job.lora is not None:
+        adapter = weights.adapter_weights(spec, job)
+        return adapter.size_bytes if adapter else 0
+    return weights.weights(spec, job).size_bytes
+
+
+def disk(spec: ModelSpec, job: Job) -> list[Part]:
+    """What one checkpoint takes on disk: model or adapter, and optimizer states for resuming."""
+    if not job.training:
+        return []
+    model = checkpoint_model_bytes(spec, job)
+    name = "adapter file" if job.lora is not None else "model files"
+    states = optimizer.states(spec, job).size_bytes if trained(spec, job) else 0
+    return [
+        Part(
+            name,
+            model,
+            lambda: f"{commas(model)} B",
+            "safetensors: values × bytes of their format, plus a header",
+        ),
+        Part("optimizer file", states, lambda: f"{commas(states)} B", "torch.save of optimizer.state_dict()"),
+    ]

@@ -1,0 +1,54 @@
+"""The door of the room: a job on a device becomes a Plan."""
+
+from __future__ import annotations
+
+from loadmaster.hardware import Device, Host, usable
+from loadmaster.jobs.job import Job
+from loadmaster.memory import Ledger, predict
+from loadmaster.models.spec import ModelSpec
+from loadmaster.plan.ladder import first_that_fits, single_changes
+from loadmaster.plan.plan import Plan
+from loadmaster.plan.verdict import margin_bytes, ram_verdict, verdict
+
+
+def make_plan(spec: ModelSpec, job: Job, device: Device | None, host: Host | None = None) -> Plan:
+    """Predict, judge, and when the job doesn't fit, weigh every single change and search the first combination that does.
+
+    ``device`` None: the ledger alone, without a verdict. ``host``: judge RAM too.
+    """
+    if device is None:
+        ledger = predict(spec, job)
+        ram = ram_verdict(ledger, host.usable_ram_bytes if host else None)
+        return Plan(
+            model=spec,
+            job=job,
+            device=None,
+            host=host,
+            usable=None,
+            ledger=ledger,
+            verdict=None,
+            margin_bytes=None,
+            ram_verdict=ram,
+        )
+    room = usable(device, host)
+    capability = device.gpu.compute_capability
+    ledger: Ledger = predict(spec, job, compute_capability=capability, context=room.context_bytes)
+    result = verdict(spec, job, ledger, room.usable_bytes, capability)
+    ladder, fitting = (), None
+    if result == "does_not_fit":
+        ladder = single_changes(spec, job, ledger, room, capability)
+        fitting = first_that_fits(spec, job, room, capability)
+    return Plan(
+        model=spec,
+        job=job,
+        device=device,
+        host=host,
+        usable=room,
+        ledger=ledger,
+        verdict=result,
+        margin_bytes=margin_bytes(ledger, room.usable_bytes, result),
+        ram_verdict=ram_verdict(ledger, host.usable_ram_bytes if host else None),
+        ladder=ladder,
+        fitting=fitting,
+        notes=device.assumed,
+    )

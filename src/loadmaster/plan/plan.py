@@ -1,0 +1,73 @@
+"""Plan: the answer to "does this job fit on this device, and if not, what would make it fit"."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from loadmaster.hardware import Device, Host, Usable
+from loadmaster.jobs.job import Job
+from loadmaster.memory.ledger import Ledger
+from loadmaster.models.spec import ModelSpec
+from loadmaster.records import Interval, Record
+
+Verdict = Literal["fits", "tight", "does_not_fit"]
+
+
+class Rung(Record, kw_only=True):
+    """One change alone: what it is, the peak it leads to and what it saves against the job as asked (allocated bytes of
+    the peak; negative: it costs). ``numerics``: identical, close or different results; ``speed``: what it costs in time."""
+
+    change: str
+    text: str
+    numerics: Literal["identical", "close", "different"]
+    speed: str
+    allocated_bytes: int
+    saved_bytes: int
+    fits: bool
+
+
+class Combination(Record, kw_only=True):
+    """Changes that together make the job fit, in the order in which they are applied, with the job and its ledger."""
+
+    changes: tuple[str, ...]
+    texts: tuple[str, ...]
+    job: Job
+    ledger: Ledger
+    verdict: Verdict
+
+
+class Plan(Record, kw_only=True):
+    """The verdict on one job. ``margin_bytes``: usable bytes minus the likely peak (negative: missing), in the convention
+    that decided: reserved if it fits, allocated if it doesn't. ``usable`` is None where there is no device to compare
+    with, and then so is the verdict."""
+
+    model: ModelSpec
+    job: Job
+    device: Device | None
+    host: Host | None
+    usable: Usable | None
+    ledger: Ledger
+    verdict: Verdict | None
+    margin_bytes: int | None
+    ram_verdict: Verdict | None
+    """Whether the host's memory is enough; None where the host isn't known."""
+    ladder: tuple[Rung, ...] = ()
+    fitting: Combination | None = None
+    """The first combination that fits; None: the job fits as it is, or nothing here makes it fit."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        """Whether the job is expected to run: the verdict is fits or tight."""
+        return self.verdict in ("fits", "tight")
+
+    @property
+    def usable_bytes(self) -> Interval | None:
+        """Bytes that a job can use on the device."""
+        return self.usable.usable_bytes if self.usable is not None else None
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks; see ``render.plan_html``."""
+        from loadmaster.render.plan_html import plan_html
+
+        return plan_html(self)

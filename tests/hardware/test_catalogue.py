@@ -8,7 +8,7 @@ import pytest
 
 from loadmaster import data
 from loadmaster.errors import AmbiguousNameError, UnknownNameError
-from loadmaster.hardware import all_gpus, find_detected, find_gpu, get_gpu, usable
+from loadmaster.hardware import all_gpus, find_detected, find_gpu, get_gpu, pcie_gb_per_s, tiers, usable
 from loadmaster.hardware.usable import visible_memory
 from loadmaster.records import replace
 
@@ -192,7 +192,22 @@ def test_unified_and_tiers_have_sources():
     for row in rows("unified.csv"):
         assert int(row["percent_low"]) <= int(row["percent_likely"]) <= int(row["percent_high"]) <= 100
         assert row["source"]
-    assert all(row["tier"] and row["kind"] for row in rows("memory_tiers.csv"))
+    assert len(tiers()) == len(rows("memory_tiers.csv"))
+    for tier in tiers():
+        assert tier.practical_gb_per_s is None or tier.basis
+        assert (
+            not (tier.practical_gb_per_s and tier.theoretical_gb_per_s)
+            or tier.practical_gb_per_s < tier.theoretical_gb_per_s
+        )
+
+
+def test_pcie_rates():
+    # nvbandwidth: 24.2 to 27.0 GB/s on generation 4 × 16, 55.3 to 57.6 on 5 × 16, 6.3 on 3 × 8 lanes.
+    assert 24.2 <= pcie_gb_per_s(4, 16) <= 27.0
+    assert 55.3 <= pcie_gb_per_s(5, 16) <= 57.6
+    assert 5.6 <= pcie_gb_per_s(3, 8) <= 6.9
+    assert pcie_gb_per_s(6, 16) > pcie_gb_per_s(5, 16)
+    assert pcie_gb_per_s(99, 16) is None
 
 
 def test_an_exact_name_is_needed_for_a_row():

@@ -76,6 +76,6 @@ def test_no_amd(tmp_path):
 def test_detect_with_only_an_amd_card(tmp_path):
     card(tmp_path, 192 * GIB, 90402)
     lay(tmp_path, {"proc/meminfo": meminfo(64)})
-    machine = detect(tmp_path, FakeNvml(init_error=NO_LIBRARY))
+    machine = detect(tmp_path, FakeNvml(init_error=NO_LIBRARY), {})
     assert [device.gpu.vendor for device in machine.gpus] == ["AMD"]
     assert [absent.vendor for absent in machine.absent] == ["NVIDIA"]

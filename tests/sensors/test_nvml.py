@@ -135,6 +135,7 @@ def test_a_card_nobody_knows():
 def test_a_modified_card_keeps_its_own_size():
     (device,) = read(Card("NVIDIA GeForce RTX 4090", 49140, 400)).devices
     assert usable(device).visible_bytes == Interval.exact(48740 * MIB)
+    assert device.assumed == ("it reports 48.0 GiB, unlike the 24.0 GiB of RTX 4090",)
 
 
 def test_a_lost_card_leaves_the_others():
@@ -188,9 +189,15 @@ def test_every_question_may_fail():
                 raise NVMLError(NO_PERMISSION)
             return super().__getattribute__(name)
 
-    (device,) = nvml.read(LINUX, module=Broken([Card("x", 1)])).devices
-    assert device.device_name == "NVIDIA GPU"
-    assert device.nvml_total_bytes is None
+    found = nvml.read(LINUX, module=Broken([Card("x", 1)]))
+    assert found.devices == ()
+    assert found.absent[0].reason == "GPU 0 (NVIDIA GPU) tells no memory size and is not in the catalogue"
+
+
+def test_a_shared_name_without_a_size_promises_the_smallest():
+    (device,) = read(Card("NVIDIA GeForce RTX 3060", None)).devices
+    assert device.gpu.name == "RTX 3060 8GB"
+    assert device.assumed
 
 
 def test_the_library_is_closed_again():
@@ -201,11 +208,38 @@ def test_the_library_is_closed_again():
 
 def test_detect_puts_it_together(tmp_path):
     lay(tmp_path, {"proc/meminfo": meminfo(64, 40), "proc/version": "Linux"})
-    machine = detect(tmp_path, FakeNvml([Card("NVIDIA L4", 23034, 469)]))
+    machine = detect(tmp_path, FakeNvml([Card("NVIDIA L4", 23034, 469)]), {})
     assert [device.gpu.name for device in machine.gpus] == ["L4"]
     assert machine.driver == "590.48.01"
     assert machine.host.ram_total_bytes == 64 * GIB
     assert [absent.vendor for absent in machine.absent] == ["AMD"]
+
+
+CARDS = [Card(f"NVIDIA {name}", 23034, 469, uuid=f"GPU-{name}") for name in ("L4", "A10", "A10G")]
+
+
+@pytest.mark.parametrize(
+    ("value", "names"),
+    [
+        (None, ["L4", "A10", "A10G"]),
+        ("0,1,2", ["L4", "A10", "A10G"]),
+        ("2,0", ["A10G", "L4"]),
+        ("GPU-A10G", ["A10G"]),
+        ("", []),
+        ("-1", []),
+        ("1,9,0", ["A10"]),  # what follows an entry that names nothing is not looked at
+        ("GPU-A", []),  # begins two names
+        ("NoDevFiles", []),
+    ],
+)
+def test_cuda_visible_devices(tmp_path, value, names):
+    environment = {} if value is None else {"CUDA_VISIBLE_DEVICES": value}
+    machine = detect(tmp_path, FakeNvml(CARDS), environment)
+    assert [device.gpu.name for device in machine.gpus] == names
+    hidden = [absent.reason for absent in machine.absent if absent.vendor == "NVIDIA"]
+    assert hidden == (
+        [] if len(names) == 3 else [f"CUDA_VISIBLE_DEVICES={value} hides {3 - len(names)} of 3 GPUs"]
+    )
 
 
 def test_detect_here_never_raises():

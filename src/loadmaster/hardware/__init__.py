@@ -15,6 +15,7 @@ from loadmaster.hardware.catalogue import all_gpus, get_gpu
 from loadmaster.hardware.find import custom_device, find_detected, find_gpu
 from loadmaster.hardware.gpu import Gpu
 from loadmaster.hardware.machine import Absent, Device, Host, Link, Machine, Partition
+from loadmaster.hardware.tiers import Tier, pcie_gb_per_s, tiers
 from loadmaster.hardware.usable import Usable, usable
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Machine",
     "MachineCards",
     "Partition",
+    "Tier",
     "Usable",
     "all_gpus",
     "card_of",
@@ -35,5 +37,7 @@ __all__ = [
     "find_detected",
     "find_gpu",
     "get_gpu",
+    "pcie_gb_per_s",
+    "tiers",
     "usable",
 ]

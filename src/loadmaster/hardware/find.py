@@ -21,6 +21,9 @@ _COUNT_LAST = re.compile(r"(.*\S)(?:\s*:\s*|\s+[x×*]\s*)(\d{1,4})", re.ASCII | 
 _SIZE_LAST = re.compile(r"(.*\S)[\s_-]+(\d{1,4})\s*(?:gib|gb|g)", re.ASCII | re.IGNORECASE)
 _LONGEST_NAME = 100
 MOST_CARDS = 4096
+_SMALLEST_SHARE, _LARGEST_SHARE = 0.90, 1.02
+"""A driver's total over the marketed size: ECC on GDDR6 leaves 0.9375, makers of HBM cards round up by up to 1/0.933
+(B300), CUDA keeps 0.972 of NVML's total or more (T4). Sizes sold under one name differ by a sixth or more."""
 
 
 def find_gpu(text: str) -> Device:
@@ -83,11 +86,27 @@ def find_detected(name: str, total_bytes: int | None) -> Device:
     """The device that a driver named, told apart by its memory total where several cards share the name (RTX 3060 with
     8 and 12 GB). A card that the catalogue doesn't have gets a row of its own with what is known; never raises."""
     try:
-        sliced = _try(name, total_bytes)
-    except (AmbiguousNameError, BadValueError, UnknownNameError):
-        sliced = None
-    if sliced is not None:
-        return replace(sliced, device_name=name)
+        found = _try(name, total_bytes)
+    except AmbiguousNameError as error:
+        smallest = min(
+            (get_gpu(choice.partition(":")[0]) for choice in error.choices),
+            key=lambda gpu: gpu.memory_marketed_bytes,
+        )
+        found = Device(gpu=smallest, assumed=(f"{name} is taken to be the smallest of that name",))
+    except (BadValueError, UnknownNameError):
+        found = None
+    if found is not None:
+        size = found.gpu.memory_marketed_bytes
+        if (
+            total_bytes
+            and not found.partition
+            and not _SMALLEST_SHARE <= total_bytes / size <= _LARGEST_SHARE
+        ):
+            said = (
+                f"it reports {format_bytes(total_bytes)}, unlike the {format_bytes(size)} of {found.gpu.name}"
+            )
+            found = replace(found, assumed=(*found.assumed, said))
+        return replace(found, device_name=name)
     gpu = Gpu(
         name=name or "unknown GPU",
         vendor="unknown",
@@ -196,12 +215,10 @@ def _alike(gpus: Sequence[Gpu]) -> bool:
 
 
 def _of_size(gpus: Sequence[Gpu], total_bytes: int) -> list[str]:
-    """The cards that a driver's total could belong to: between 0.90 and 1.02 of the marketed size.
-
-    ECC on GDDR6 leaves 0.9375 of it, HBM makers round up to 0.933 (B300), CUDA keeps up to 0.972 of that (T4);
-    sizes sold under one name differ by a sixth or more.
-    """
-    fitting = [gpu for gpu in gpus if 0.90 <= total_bytes / gpu.memory_marketed_bytes <= 1.02]
+    """The cards that a driver's total could belong to, the nearest of them."""
+    fitting = [
+        gpu for gpu in gpus if _SMALLEST_SHARE <= total_bytes / gpu.memory_marketed_bytes <= _LARGEST_SHARE
+    ]
     best = min((abs(total_bytes - gpu.memory_marketed_bytes) for gpu in fitting), default=0)
     return [gpu.name for gpu in fitting if abs(total_bytes - gpu.memory_marketed_bytes) == best]
 

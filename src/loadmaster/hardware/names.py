@@ -22,6 +22,8 @@ _LINES = {"tesla", "quadro", "instinct", "radeon", "apple", "jetson", "aws", "rt
 _FORMS = {"pcie", "sxm", "sxm2", "sxm4", "sxm5", "sxm6", "nvl"}
 _QUALIFIERS = {"blackwell", "ada", "workstation", "server"}
 _SIZE = re.compile(r"\d+gb")
+_SPACED_SIZE = re.compile(r"(\d+)\s*(?:gib|gb|g)\b")
+_WORD = re.compile(r"[a-z0-9+.]+")
 
 
 class Keys(NamedTuple):
@@ -38,10 +40,12 @@ def fold(text: str) -> str:
 
 
 def _words(text: str) -> list[str]:
-    lowered = text.lower().replace("max-q", "maxq").replace("geforce", " ")
-    lowered = re.sub(r"(\d+)\s*(gib|gb|g)\b", r" \1gb ", lowered)
-    lowered = re.sub(r"\((r|tm)\)", " ", lowered)
-    return [word for word in re.findall(r"[a-z0-9+.]+", lowered) if word not in _NOISE]
+    lowered = (
+        text.lower().replace("max-q", "maxq").replace("geforce", " ").replace("(r)", " ").replace("(tm)", " ")
+    )
+    if "g" in lowered:
+        lowered = _SPACED_SIZE.sub(r" \1gb ", lowered)
+    return [word for word in _WORD.findall(lowered) if word not in _NOISE]
 
 
 @cache

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from fractions import Fraction
 
 from loadmaster.errors import AmbiguousNameError, UnknownNameError
 from loadmaster.hardware.catalogue import get_gpu, table
@@ -113,14 +112,15 @@ def _by_profile(profile: str) -> Device:
 
 
 def _mig_partition(gpu: Gpu, row: dict[str, str]) -> Partition:
-    fraction = Fraction(row["fraction"])
+    part, whole_of = (int(number) for number in row["fraction"].split("/"))
+    slices, slices_of = (int(number) for number in row["compute_slices"].split("/"))
     if row["memory_mib"]:
         likely = low = high = int(row["memory_mib"]) * MIB
     else:
         # Listed slices hold 0.90 (GH200 1g.12gb) to 1.0 of their fraction of the card's NVML total.
-        whole = int((gpu.memory_nvml_bytes or gpu.memory_marketed_bytes) * fraction)
+        whole = (gpu.memory_nvml_bytes or gpu.memory_marketed_bytes) * part // whole_of
         low, likely, high = whole * 90 // 100, whole * 95 // 100, whole
     return Partition(
         kind="mig", profile=row["profile"], memory_bytes=likely, memory_low_bytes=low, memory_high_bytes=high,
-        fraction=float(fraction), compute_fraction=float(Fraction(row["compute_slices"])), source=row["source"],
+        fraction=part / whole_of, compute_fraction=slices / slices_of, source=row["source"],
     )  # fmt: skip

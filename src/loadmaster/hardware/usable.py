@@ -68,6 +68,11 @@ def usable(device: Device, host: Host | None = None) -> Usable:
 
 def visible_memory(device: Device, host: Host | None = None) -> tuple[Interval, str]:
     """The total that CUDA (HIP, Metal, XLA) reports for the device, and where the figure comes from."""
+    total, where = _visible(device, host)
+    return Interval(low=max(0, total.low), likely=max(0, total.likely), high=max(0, total.high)), where
+
+
+def _visible(device: Device, host: Host | None) -> tuple[Interval, str]:
     gpu = device.gpu
     if device.cuda_total_bytes is not None:
         return Interval.exact(device.cuda_total_bytes), "given or measured CUDA total"

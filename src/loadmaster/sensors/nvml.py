@@ -82,7 +82,14 @@ def _read_all(host: Host, module: Any) -> Found:
                     Absent(vendor="NVIDIA", reason=f"GPU {index} is in MIG mode and has no instances")
                 )
         else:
-            devices.append(_device(host, module, handle, index, driver))
+            device = _device(host, module, handle, index, driver)
+            if device.gpu.memory_marketed_bytes:
+                devices.append(device)
+            else:
+                reason = (
+                    f"GPU {index} ({device.device_name}) tells no memory size and is not in the catalogue"
+                )
+                absent.append(Absent(vendor="NVIDIA", reason=reason))
     return Found(tuple(devices), tuple(absent), driver, cuda)
 
 
@@ -90,8 +97,8 @@ def _device(host: Host, module: Any, handle: Any, index: int, driver: str | None
     name = _string(_ask(module, "nvmlDeviceGetName", handle)) or "NVIDIA GPU"
     total, reserved, used = _memory(module, handle)
     found = find_detected(name, total)
-    if found.gpu.vendor == "unknown" and total is None:
-        found = find_detected(name, host.ram_total_bytes)  # an integrated chip: its memory is the system's
+    if total is None and (shared := find_detected(name, host.ram_total_bytes)).gpu.shares_system_memory:
+        found = shared  # an integrated chip: its memory is the system's, and tells it from others of its name
     if found.gpu.shares_system_memory:
         total = reserved = used = None
     ecc = _ask(module, "nvmlDeviceGetEccMode", handle)

@@ -132,7 +132,9 @@ def test_the_sentence_of_an_unknown_name():
         find_gpu("rtx4900")
 
 
-@pytest.mark.parametrize("text", ["", "   ", "x" * 1000, "0xH100", "H100:0", "5000 x H100", "H100:9999"])
+@pytest.mark.parametrize(
+    "text", ["", "   ", "x" * 1000, "h100\x1b[2J", "0xH100", "H100:0", "5000 x H100", "H100:9999"]
+)
 def test_bad_values(text):
     with pytest.raises(BadValueError):
         find_gpu(text)

@@ -36,7 +36,7 @@ def find_gpu(text: str) -> Device:
     Raises UnknownNameError with the nearest names, AmbiguousNameError with the choices, BadValueError for a count of 0.
     """
     text = " ".join(text.split())
-    if not text or len(text) > _LONGEST_NAME:
+    if not text or len(text) > _LONGEST_NAME or not text.isprintable():
         raise BadValueError("GPU", text[:40], "a name such as RTX 4090, A100-80GB or H100:8")
     found = _try(text)
     if found is not None:

@@ -1,0 +1,45 @@
+"""How near the predictions come to published measurements, group by group.
+
+loadmaster truth                          the reduced set of a source checkout
+loadmaster truth --set measured.jsonl     another set, its models' configs in configs/ beside it
+loadmaster truth --group NAME --rows      one group, row by row
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of ``loadmaster truth``."""
+    parser.add_argument("--set", type=Path, metavar="PATH", help="measurements, one JSON object a line")
+    parser.add_argument(
+        "--configs", type=Path, metavar="DIR", help="the models' configs (configs/ beside the set)"
+    )
+    parser.add_argument("--group", metavar="G", help="only the rows of this group")
+    parser.add_argument(
+        "--rows", action="store_true", help="every row with its prediction, or why it has none"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON (sizes in bytes, unknown is null)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Score and print; always 0 unless an error is raised, whatever the score."""
+    from loadmaster.errors import BadFileError
+    from loadmaster.render import truth as render
+    from loadmaster.workflows.truth import score_set
+
+    if arguments.configs is not None and not arguments.configs.is_dir():
+        raise BadFileError(arguments.configs, "no such folder")
+    report = score_set(arguments.set, arguments.configs, arguments.group)
+    if arguments.json:
+        sys.stdout.write(render.report_json(report) + "\n")
+        return 0
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    for part in render.report_text(report, every_row=arguments.rows, width=console.width):
+        console.print(part)
+    return 0

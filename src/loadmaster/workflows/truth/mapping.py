@@ -1,0 +1,289 @@
+"""From a row's own fields to a question for ``memory.predict``: a model, a job, and which figure to compare.
+
+Every rule here reads what a field says, whoever wrote it: none looks at an id, a group or a source. What Job can't say
+is a reason (``Unmapped``), so that a new field of Job takes one line away here.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal
+
+from loadmaster.errors import LoadmasterError
+from loadmaster.hardware import Device
+from loadmaster.jobs import optimizers
+from loadmaster.jobs.job import Job, Lora, Optimizer, Precision, Quantization
+from loadmaster.models.spec import ModelSpec
+from loadmaster.records import Record
+from loadmaster.workflows.truth import words
+from loadmaster.workflows.truth.rows import Row
+from loadmaster.workflows.truth.targets import lora_targets
+
+Convention = Literal["allocated", "reserved", "process", "weights", "kv cache"]
+
+CONVENTIONS: dict[str, Convention] = {
+    "max_allocated": "allocated",
+    "max_active": "allocated",
+    "max_reserved": "reserved",
+    "nvidia-smi": "process",
+    "model_weights": "weights",
+    "kv_cache": "kv cache",
+    "unknown": "allocated",
+}
+"""Which figure of a ledger a counter is compared with. Active bytes are allocated ones and what waits for another
+stream; a counter that isn't named is taken to be the commonest one, max_memory_allocated."""
+
+QUANTISED = {
+    ("bnb", "nf4"): "nf4",
+    ("bnb", "fp4"): "fp4",
+    ("bnb", "int8"): "int8",
+}
+"""(method, packed format) to ``Quantization.dtype``: one line for each that Job can say."""
+
+
+class Unmapped(Exception):  # noqa: N818 (it is an answer, not a failure)
+    """Why a row has no prediction, in one clause."""
+
+
+class Question(Record, kw_only=True):
+    """What is asked of the ledger: ``phase`` None is its peak. ``assumed`` says what the row left open or Job leaves
+    out."""
+
+    spec: ModelSpec
+    job: Job
+    convention: Convention
+    device: Device | None = None
+    phase: str | None = None
+    assumed: tuple[str, ...] = ()
+
+
+def question(row: Row, spec: ModelSpec, device: Device | None) -> Question:
+    """The question that a row asks; raises Unmapped when Job or Ledger can't express it."""
+    convention = CONVENTIONS.get(row.measured.what)
+    if convention is None:
+        raise Unmapped(f"no figure of a ledger is a {row.measured.what}")
+    assumed: list[str] = []
+    if row.measured.what == "unknown":
+        assumed.append("the counter isn't stated; taken to be allocated bytes")
+    if row.offload is not None:
+        raise Unmapped(f"offload isn't a field of Job yet ({row.offload})")
+    _one_device(row, assumed)
+    phase = None
+    try:
+        if row.kind == "train":
+            job, phase = _training(row, spec, assumed), _phase(row)
+        else:
+            job, phase = _inference(row, spec, convention, assumed), _phase(row)
+    except LoadmasterError as error:
+        raise Unmapped(str(error)) from None
+    if convention in ("weights", "kv cache"):
+        phase = "load" if convention == "weights" else None
+    return Question(
+        spec=spec, job=job, convention=convention, device=device, phase=phase, assumed=tuple(assumed)
+    )
+
+
+def _one_device(row: Row, assumed: list[str]) -> None:
+    """A row over several devices can be asked of one only where its figure is the sum over a plain split of layers."""
+    gpus = row.gpus
+    if gpus == 1:
+        return
+    if gpus is None:
+        raise Unmapped("the number of GPUs isn't stated")
+    note = str((row.parallel or {}).get("note", ""))
+    if "layer split" in note and (row.measured.scope or "").startswith("sum"):
+        assumed.append(f"layers split over {gpus} GPUs, figures summed: taken as one device")
+        return
+    kinds = (
+        ", ".join(k for k in (row.parallel or {}) if k not in ("gpus", "note")) or note or "how isn't stated"
+    )
+    raise Unmapped(f"{gpus} GPUs ({kinds}): layouts over several devices aren't in memory/ yet")
+
+
+def _phase(row: Row) -> str | None:
+    text = (row.method or "").lower()
+    return "load" if "before training" in text or "weights only" in text else None
+
+
+def method_word(row: Row) -> str:
+    """The method without what stands in brackets or after a comma."""
+    return re.sub(r"\(.*?\)", "", row.method or "").partition(",")[0].strip().lower()
+
+
+def _training(row: Row, spec: ModelSpec, assumed: list[str]) -> Job:
+    method = method_word(row)
+    if method not in ("full", "lora", "qlora"):
+        raise Unmapped(f"method {row.method!r} isn't one of Job's")
+    if "frozen" in (row.method or "") or "layer-wise" in (row.notes or "").lower():
+        raise Unmapped(f"frozen or layer-wise parts aren't fields of Job ({row.method})")
+    batch, tokens = row.batch_size, _training_tokens(row, spec, assumed)
+    if batch is None:
+        raise Unmapped("the batch size isn't stated")
+    if row.compile is True:
+        assumed.append("torch.compile isn't in Job yet: predicted as eager")
+    precision, quantization = _formats(row, method)
+    if method == "full" and quantization is not None:
+        raise Unmapped(f"full training of {row.weights_dtype} weights isn't one of Job's methods")
+    loss = words.loss_kind(row.fused_loss)
+    if loss is None:
+        raise Unmapped(f"loss {row.fused_loss!r} isn't one of Job's")
+    chunks = loss.chunks or (-(-tokens // loss.chunk_tokens) * batch if loss.chunk_tokens else 8)
+    optimizer = _optimizer(row)
+    if method == "full":
+        _moments(row, optimizer, precision)
+    return Job(
+        task="train" if "pretraining" in (row.method or "") else "finetune",
+        method=method,  # type: ignore[arg-type]
+        precision=precision,
+        micro_batch=batch,
+        seq_len=tokens,
+        grad_accumulation=row.grad_accum or 1,
+        optimizer=optimizer,
+        checkpointing=_checkpointing(row),  # type: ignore[arg-type]
+        attention=_attention(row),  # type: ignore[arg-type]
+        loss=loss.kind,  # type: ignore[arg-type]
+        loss_chunks=chunks,
+        lora=_lora(row, spec, assumed) if method != "full" else None,
+        quantization=quantization,
+    )
+
+
+def _training_tokens(row: Row, spec: ModelSpec, assumed: list[str]) -> int:
+    image = row.image or {}
+    if isinstance(image.get("tokens"), int):
+        return int(image["tokens"])
+    if image:
+        raise Unmapped("pictures of this model aren't counted as tokens")
+    if row.seq_len is not None:
+        return row.seq_len
+    if _phase(row) == "load":
+        return 1
+    stated = words.lengths(row.notes)
+    if stated.longest is not None:
+        assumed.append(f"padded to the longest sample that the notes state, {stated.longest} tokens")
+        return stated.longest
+    raise Unmapped("the sequence length isn't stated")
+
+
+def _formats(row: Row, method: str) -> tuple[Precision, Quantization | None]:
+    stored = words.stored_format(row.weights_dtype)
+    compute, autocast = words.compute_format(row.compute_dtype)
+    if stored.rest is None and stored.kind is None:
+        raise Unmapped(f"weights in {row.weights_dtype!r} are no format of Job")
+    compute = compute or stored.rest
+    if compute is None:
+        raise Unmapped("the compute format isn't stated")
+    if stored.packed is None:
+        if stored.rest != compute and not autocast:
+            raise Unmapped(f"weights in {row.weights_dtype!r} with products in {row.compute_dtype!r}")
+        return Precision(weights=stored.rest or compute, autocast=compute if autocast else None), None
+    dtype = QUANTISED.get((stored.kind or "", stored.packed))
+    if dtype is None or (stored.words.lower().find("experts") >= 0):
+        raise Unmapped(f"weights in {row.weights_dtype!r} aren't a Quantization of Job yet")
+    return Precision(weights=stored.rest or compute, autocast=compute if autocast else None), Quantization(
+        dtype=dtype,  # type: ignore[arg-type]
+        double=stored.double,
+        compute=compute,
+        upcast_rest=stored.rest is None,
+    )
+
+
+def _optimizer(row: Row) -> Optimizer:
+    stated: dict[str, Any] = row.optimizer or {"name": "adamw"}
+    if stated.get("in_backward"):
+        raise Unmapped("an optimizer step inside backward isn't a field of Job yet")
+    module = optimizers.find(words.optimizer_name(str(stated.get("name", ""))))
+    implementation = "fused" if stated.get("fused") else module.IMPLEMENTATIONS[0]
+    return Optimizer(name=module.NAME, implementation=implementation)  # type: ignore[arg-type]
+
+
+def _moments(row: Row, optimizer: Optimizer, precision: Precision) -> None:
+    """AdamW's moments are in the parameter's format; a row that says otherwise is not that AdamW."""
+    stated = (row.optimizer or {}).get("state_dtype")
+    found = words.number_format(str(stated).split()[0]) if stated else None
+    if optimizer.name == "adamw" and found not in (None, precision.weights):
+        raise Unmapped(f"{precision.weights} weights with {found} moments aren't in Job yet")
+
+
+def _checkpointing(row: Row) -> str:
+    word = (row.checkpointing or "none").lower()
+    if word in ("none", "full"):
+        return word
+    raise Unmapped(f"checkpointing {row.checkpointing!r} isn't one of Job's")
+
+
+def _attention(row: Row) -> str:
+    kind = words.attention_kind(row.attention)
+    if kind is None:
+        raise Unmapped(f"attention {row.attention!r} isn't one of Job's")
+    return kind
+
+
+def _lora(row: Row, spec: ModelSpec, assumed: list[str]) -> Lora:
+    stated = row.lora or {}
+    if stated.get("use_dora"):
+        raise Unmapped("DoRA isn't in Job yet")
+    rank, targets = stated.get("r"), stated.get("targets")
+    if not isinstance(rank, int):
+        raise Unmapped("the adapter's rank isn't stated")
+    if not targets:
+        raise Unmapped("the adapter's targets aren't stated")
+    found = lora_targets(spec, [str(t) for t in targets])
+    if found.missing:
+        raise Unmapped(f"no LoRA on {', '.join(found.missing)} in Job")
+    if found.fused:
+        assumed.append(f"{', '.join(found.fused)} is one matrix here: adapted as a whole")
+    state = (row.optimizer or {}).get("state_dtype")
+    # AdamW's moments have the adapter's own format (zeros_like), so that is what the adapter is in.
+    dtype = words.number_format(str(state).split()[0]) if state else None
+    return Lora(rank=rank, targets=found.targets, dtype=dtype or "float32")
+
+
+def _inference(row: Row, spec: ModelSpec, convention: Convention, assumed: list[str]) -> Job:
+    method = method_word(row)
+    if method not in ("generate", "forward", "serve", "weights only"):
+        raise Unmapped(f"method {row.method!r} isn't a task of Job")
+    stated = words.lengths(row.notes)
+    if convention == "kv cache" and stated.cached is None:
+        raise Unmapped("a KV pool is what a server's budget leaves; how many tokens it holds isn't stated")
+    precision, quantization = _formats(row, method)
+    whole, new, chunk = _inference_tokens(row, stated, convention, assumed)
+    everything = "all positions" in (row.fused_loss or "") or "every prompt position" in (row.notes or "")
+    return Job(
+        task="serve" if method == "serve" else "infer",
+        precision=precision,
+        micro_batch=row.batch_size or 1,
+        seq_len=whole,
+        attention=_attention(row) if convention != "weights" else "sdpa",  # type: ignore[arg-type]
+        quantization=quantization,
+        new_tokens=new,
+        prefill_chunk=chunk,
+        logits="all" if everything else "last",
+    )
+
+
+def _inference_tokens(
+    row: Row, stated: words.Lengths, convention: Convention, assumed: list[str]
+) -> tuple[int, int, int | None]:
+    """(prompt and generated tokens, generated ones, prompt tokens processed at once)."""
+    if convention == "kv cache" and stated.cached is not None:
+        return stated.cached, 0, 1
+    if convention == "weights" or _phase(row) == "load":
+        return 1, 0, None
+    chunk = 1 if stated.chunked_prefill else None
+    if chunk:
+        assumed.append("the prompt was processed in chunks of a size that isn't stated: taken as one token")
+    if row.seq_len is None:
+        if not stated.short or stated.new is None:
+            raise Unmapped("the sequence length isn't stated")
+        assumed.append(f"a short prompt is taken to be {words.SHORT_PROMPT} tokens")
+        return words.SHORT_PROMPT + stated.new, stated.new, chunk
+    if method_word(row) == "forward":
+        return row.seq_len, 0, chunk
+    if stated.prompt is not None and stated.prompt < row.seq_len:
+        return row.seq_len, row.seq_len - stated.prompt, chunk
+    if stated.new is not None and stated.new < row.seq_len:
+        return row.seq_len, stated.new, chunk
+    if not stated.short:
+        assumed.append("how the length splits into prompt and new tokens isn't stated: taken as generated")
+    return row.seq_len, row.seq_len - 1, chunk

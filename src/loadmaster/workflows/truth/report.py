@@ -1,0 +1,219 @@
+"""A whole set scored: every row predicted or explained, the score by confidence, the groups, the worst rows."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+from loadmaster.errors import AmbiguousNameError, LoadmasterError, UnknownNameError, UsageError
+from loadmaster.hardware import Device, all_gpus, find_gpu, get_gpu, usable
+from loadmaster.hardware.usable import context_memory
+from loadmaster.memory import Entry, Ledger, predict
+from loadmaster.models import read_model
+from loadmaster.models.spec import ModelSpec
+from loadmaster.records import Interval, Record, replace
+from loadmaster.workflows.truth import scoring
+from loadmaster.workflows.truth.mapping import CONVENTIONS, Question, Unmapped, question
+from loadmaster.workflows.truth.rows import Row, read_rows
+from loadmaster.workflows.truth.scoring import GroupScore, Outcome, Score
+
+WORST = 10
+CONFIDENCES = ("high", "medium", "low")
+DRIVERS = {
+    "11.0": "450", "11.1": "455", "11.2": "460", "11.3": "465", "11.4": "470", "11.5": "495", "11.6": "510",
+    "11.7": "515", "11.8": "520", "12.0": "525", "12.1": "530", "12.2": "535", "12.3": "545", "12.4": "550",
+}  # fmt: skip
+"""The driver branch that came with a CUDA toolkit (NVIDIA CUDA Toolkit release notes, table 3)."""
+
+
+class Worst(Record, kw_only=True):
+    """A row with a large error, and the entries that make up its prediction."""
+
+    id: str
+    job: str
+    entries: tuple[Entry, ...]
+
+
+class Report(Record, kw_only=True):
+    """What ``loadmaster truth`` says. ``single_device`` scores the rows of one GPU alone."""
+
+    path: str
+    group: str | None
+    score: dict[str, Score]
+    single_device: dict[str, Score]
+    groups: tuple[GroupScore, ...]
+    rows: tuple[Outcome, ...]
+    worst: tuple[Worst, ...]
+    unknown_fields: dict[str, int]
+
+
+def default_set() -> Path:
+    """The reduced set of a source checkout's tests; raises UsageError where there is none."""
+    path = Path(__file__).resolve().parents[4] / "tests" / "data" / "truth" / "measured.jsonl"
+    if not path.is_file():
+        raise UsageError(
+            "no set of measurements comes with an installed loadmaster; say which with --set PATH",
+            hint="a set is a file of one JSON object a line, with its models' configs in configs/ beside it",
+        )
+    return path
+
+
+def score_set(path: Path | None = None, configs: Path | None = None, group: str | None = None) -> Report:
+    """Score the predictions for every row of a set; raises UsageError for a set that can't be read and for a group that
+    it hasn't."""
+    path = path or default_set()
+    found = read_rows(path)
+    folder = configs or path.parent / "configs"
+    rows = found.rows
+    if group is not None:
+        names = list(dict.fromkeys(row.group for row in rows))
+        rows = tuple(row for row in rows if row.group == group)
+        if not rows:
+            raise UnknownNameError("group", group, hint=f"the set has {', '.join(names)}")
+    answers = [_answer(row, folder) for row in rows]
+    outcomes = [outcome for outcome, _ in answers]
+    ranked = sorted((a for a in answers if a[0].error is not None), key=lambda a: -abs(a[0].error or 0.0))[
+        :WORST
+    ]
+    return Report(
+        path=str(path),
+        group=group,
+        score=_by_confidence(outcomes),
+        single_device=_by_confidence([o for o in outcomes if o.gpus == 1]),
+        groups=scoring.group_scores(outcomes),
+        rows=tuple(outcomes),
+        worst=tuple(worst for _, worst in ranked if worst is not None),
+        unknown_fields=found.unknown_fields,
+    )
+
+
+def _by_confidence(outcomes: list[Outcome]) -> dict[str, Score]:
+    return {word: scoring.score([o for o in outcomes if o.confidence == word]) for word in CONFIDENCES}
+
+
+def _answer(row: Row, folder: Path) -> tuple[Outcome, Worst | None]:
+    base = Outcome(
+        id=row.id,
+        group=row.group,
+        confidence=row.confidence,
+        model=row.model,
+        gpus=row.gpus,
+        what=row.measured.what,
+        convention=CONVENTIONS.get(row.measured.what),
+        measured_bytes=row.measured.bytes,
+    )
+    try:
+        asked = question(row, _model(row, folder), _device(row))
+        ledger = _ledger(asked)
+        predicted, phase, entries = _figure(asked, ledger)
+    except Unmapped as reason:
+        return replace(base, reason=str(reason)), None
+    except LoadmasterError as error:
+        return replace(base, reason=str(error)), None
+    measured = row.measured.bytes
+    wrong = None
+    if asked.convention in ("allocated", "reserved", "process") and row.gpus == 1:
+        wrong = scoring.wrong_verdict(predicted.likely, measured, _cards(asked.convention == "process"))
+    outcome = replace(
+        base,
+        predicted=predicted,
+        error=scoring.error_of(predicted.likely, measured),
+        hit=predicted.low <= measured <= predicted.high,
+        wrong=wrong[0] if wrong else None,
+        card=wrong[1] if wrong else None,
+        phase=phase,
+        assumed=asked.assumed,
+    )
+    return outcome, Worst(id=row.id, job=_said(asked), entries=entries)
+
+
+def _ledger(asked: Question) -> Ledger:
+    device = asked.device
+    context = None
+    if asked.convention == "process":
+        if device is None:
+            raise Unmapped("the GPU isn't stated, so its context isn't known")
+        context = context_memory(device)[0]
+    capability = device.gpu.compute_capability if device else None
+    return predict(asked.spec, asked.job, compute_capability=capability, context=context)
+
+
+def _figure(asked: Question, ledger: Ledger) -> tuple[Interval, str, tuple[Entry, ...]]:
+    """The figure of the ledger that a row is compared with, the phase it is of, and the entries behind it."""
+    if asked.convention in ("weights", "kv cache"):
+        names = ("weights", "adapters") if asked.convention == "weights" else ("kv cache",)
+        phase = asked.phase or ledger.peak.phase
+        entries = tuple(e for e in ledger.at(phase) if e.component in names)
+        return _sum(entries), phase, entries
+    if asked.phase is not None:
+        entries = tuple(e for e in ledger.at(asked.phase) if e.component in ("weights", "adapters"))
+        loaded = _sum(entries)
+        if asked.convention == "process" and asked.device is not None:
+            loaded = loaded + context_memory(asked.device)[0]
+        return loaded, asked.phase, entries
+    figure: Interval = getattr(ledger.peak, asked.convention)
+    return figure, ledger.peak.phase, ledger.at(ledger.peak.phase)
+
+
+def _sum(entries: tuple[Entry, ...]) -> Interval:
+    total = Interval.exact(0)
+    for entry in entries:
+        total = total + entry.bytes
+    return total
+
+
+def _model(row: Row, folder: Path) -> ModelSpec:
+    if row.config is None:
+        raise Unmapped("the model's shape isn't stated")
+    path = folder / row.config
+    if path.parent != folder:
+        raise Unmapped(f"config {row.config!r} isn't a file name")
+    return _read(path)
+
+
+@cache
+def _read(path: Path) -> ModelSpec:
+    return read_model(str(path))
+
+
+def _device(row: Row) -> Device | None:
+    """The card of a row; None when it isn't stated or not in the catalogue. Of cards that share a name, the first."""
+    if row.gpu is None:
+        return None
+    text = re.sub(r"\(.*?\)|^\s*\d+\s*x\s|\bx\s?\d+\s*$", " ", row.gpu).strip()
+    try:
+        device = find_gpu(text)
+    except AmbiguousNameError as error:
+        device = find_gpu(error.choices[0])
+    except UsageError:
+        return None
+    cuda = re.search(r"\bCUDA (\d+\.\d)", row.framework, re.ASCII) or re.search(
+        r"\+cu(\d\d)(\d)\b", row.framework, re.ASCII
+    )
+    version = ".".join(cuda.groups()) if cuda else ""
+    return replace(device, driver=DRIVERS.get(version))
+
+
+@cache
+def _cards(process: bool) -> tuple[tuple[int, str], ...]:
+    """Discrete cards of the catalogue by what one job can use, or (``process``) by what CUDA sees, smallest first."""
+    found = []
+    for gpu in all_gpus():
+        if gpu.shares_system_memory:
+            continue
+        room = usable(Device(gpu=get_gpu(gpu.name)))
+        size = room.visible_bytes if process else room.usable_bytes
+        found.append((size.likely, gpu.name))
+    return tuple(sorted(found))
+
+
+def _said(asked: Question) -> str:
+    job = asked.job
+    precision = job.quantization.dtype if job.quantization else job.precision.weights
+    words = [job.task, job.method, precision, f"{job.micro_batch} × {job.seq_len:,} tokens"]
+    if job.training:
+        words += [job.optimizer.name, f"checkpointing {job.checkpointing}", f"{job.loss} loss"]
+    else:
+        words += [f"{job.new_tokens:,} new", f"logits {job.logits}"]
+    return ", ".join([*words, f"{job.attention} attention"])

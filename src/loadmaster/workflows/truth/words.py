@@ -1,0 +1,195 @@
+"""How sources spell number formats, optimizers, adapters and lengths: rules for words, none for a source."""
+
+from __future__ import annotations
+
+import re
+
+from loadmaster import dtypes
+from loadmaster.errors import UnknownNameError
+from loadmaster.records import Record
+
+SHORT_PROMPT = 32
+"""Tokens of a prompt that is only called short: one sentence. Its cache and activations are under 1 % of any model."""
+
+PACKED = re.compile(
+    r"\b(?:(?P<kind>gptq|awq|bnb|hqq|weight-only)\s+)?"
+    r"(?P<format>nf4|fp4|mxfp4|nvfp4|fp6|int[348]|fp8|float8)\b",
+    re.ASCII | re.IGNORECASE,
+)
+GROUP = re.compile(r"\b(?:g|group(?:\s*size)?[\s=]*)(\d{2,4})\b", re.ASCII | re.IGNORECASE)
+PLAIN = re.compile(r"\b(b?float(?:16|32|64)|[bf]p?(?:16|32))\b", re.ASCII | re.IGNORECASE)
+
+ROLES = {
+    "query": ("q", "q_proj", "query", "wq", "to_q"),
+    "key": ("k", "k_proj", "key", "wk", "to_k"),
+    "value": ("v", "v_proj", "value", "wv", "to_v"),
+    "output": ("o", "o_proj", "output_proj", "out_proj", "wo", "dense", "proj"),
+    "gate": ("gate", "gate_proj", "w1"),
+    "up": ("up", "up_proj", "w3", "fc1", "fc_1", "dense_h_to_4h"),
+    "down": ("down", "down_proj", "w2", "fc2", "fc_2", "dense_4h_to_h"),
+    "head": ("head", "lm_head", "output"),
+}
+"""Last parts of module names that mean the same matrix in different libraries; the first is the shortest."""
+FUSED = ("qkv_proj", "query_key_value", "c_attn", "Wqkv", "qkv", "in_proj_qkv")
+"""One matrix for query, key and value."""
+
+
+class Format(Record, kw_only=True):
+    """How weights are stored. ``kind`` None: plain in ``rest``. Otherwise the linear layers (or a part of them) are
+    ``packed`` by that method, in groups of ``group`` values to a scale, and everything else is in ``rest``."""
+
+    rest: str | None
+    kind: str | None = None
+    packed: str | None = None
+    group: int | None = None
+    double: bool = False
+    words: str = ""
+
+
+def stored_format(words: str | None) -> Format:
+    """What a ``weights_dtype`` says: ``bfloat16``, ``bnb nf4 double quant, rest bf16``, ``gptq int4 group 128`` ..."""
+    if words is None:
+        return Format(rest=None)
+    plain = PLAIN.search(words)
+    rest = number_format(plain.group(1)) if plain else None
+    packed = PACKED.search(words)
+    if packed is None:
+        return Format(rest=rest, words=words)
+    kind, name = (packed.group("kind") or "").lower(), packed.group("format").lower()
+    if not kind:
+        kind = "bnb" if name in ("nf4", "fp4") else "weight-only"
+    group = GROUP.search(words)
+    return Format(
+        rest=rest,
+        kind=kind,
+        packed={"float8": "fp8"}.get(name, name),
+        group=int(group.group(1)) if group else None,
+        double="double" in words.lower(),
+        words=words,
+    )
+
+
+def number_format(word: str) -> str | None:
+    """The torch name of a number format, None when it isn't one."""
+    try:
+        return dtypes.canonical(word)
+    except UnknownNameError:
+        return None
+
+
+def compute_format(words: str | None) -> tuple[str | None, bool]:
+    """The format that matrix products run in, and whether autocast chooses it."""
+    if words is None:
+        return None, False
+    plain = PLAIN.search(words)
+    text = words.lower()
+    return (number_format(plain.group(1)) if plain else None), (
+        "autocast" in text and "no autocast" not in text
+    )
+
+
+def optimizer_name(words: str) -> str:
+    """The name without what stands in brackets: ``AdamW8bit (bitsandbytes)`` is ``adamw_8bit``."""
+    text = re.sub(r"\(.*?\)", "", words).strip().lower()
+    text = re.sub(r"[\s-]*(\d)-?bit\b", r"_\1bit", text)
+    return {"sgd momentum": "sgdm", "adam": "adamw"}.get(text, text.replace(" ", "_").replace("-", "_"))
+
+
+def attention_kind(words: str | None) -> str | None:
+    """``sdpa (flash)`` is flash, ``flash-attn 2`` too, ``sdpa`` and what isn't stated are the library's choice."""
+    text = (words or "").lower()
+    if not text or text in ("unknown", "auto") or text.startswith("auto "):
+        return "sdpa"
+    for word, kind in (
+        ("flash", "flash"),
+        ("sdpa", "sdpa"),
+        ("eager", "eager"),
+        ("unfused", "eager"),
+        ("fused", "flash"),
+    ):
+        if word in text and not (word == "flash" and "flex" in text):
+            return kind
+    return None
+
+
+class Loss(Record, kw_only=True):
+    """A loss of ``Job.loss``'s names, and into how many chunks or chunks of how many tokens it is cut."""
+
+    kind: str
+    chunks: int | None = None
+    chunk_tokens: int | None = None
+
+
+def loss_kind(words: str | None) -> Loss | None:
+    """What ``fused_loss`` says of a training loss; None when the words aren't understood."""
+    text = (words or "none").lower()
+    if text == "none" or text.startswith(("n/a", "compiled")):
+        return Loss(kind="hf")
+    if "chunk" in text:
+        chunks, tokens = re.search(r"(\d+)\s*chunks", text), re.search(r"(\d+)\s*tokens per chunk", text)
+        return Loss(
+            kind="chunked",
+            chunks=int(chunks.group(1)) if chunks else None,
+            chunk_tokens=int(tokens.group(1)) if tokens else None,
+        )
+    if any(word in text for word in ("liger", "cut", "fused")):
+        return Loss(kind="fused")
+    return None
+
+
+def role_of(target: str) -> str | None:
+    """The matrix that a LoRA target means, whatever its library calls it: ``output(head)`` is the head."""
+    word = target.strip()
+    if "head" in word.lower():
+        return "head"
+    last = re.sub(r"\(.*?\)", "", word).strip().rpartition(".")[2]
+    for role, names in ROLES.items():
+        if last in names:
+            return role
+    return None
+
+
+class Lengths(Record, kw_only=True):
+    """Tokens as the row or its notes state them; None when they don't."""
+
+    prompt: int | None = None
+    new: int | None = None
+    short: bool = False
+    longest: int | None = None
+    cached: int | None = None
+    chunked_prefill: bool = False
+
+
+_PROMPT = re.compile(r"\bprompt (\d+)\b", re.ASCII | re.IGNORECASE)
+_NEW = re.compile(
+    r"\b(?:decode (\d+)|(\d+) (?:new tokens|generated|tokens generated))", re.ASCII | re.IGNORECASE
+)
+_STATIC = re.compile(r"\bprompt \+ (\d+) tokens\b", re.ASCII | re.IGNORECASE)
+_LONGEST = re.compile(r"\blongest sample [^.;]*?\bis (\d+)\b", re.ASCII | re.IGNORECASE)
+_HOLDS = re.compile(r"\bholds ([\d,]+) tokens\b", re.ASCII | re.IGNORECASE)
+
+
+def lengths(notes: str | None) -> Lengths:
+    """The token counts that notes state in words."""
+    text = notes or ""
+
+    def number(*patterns: re.Pattern[str]) -> int | None:
+        for pattern in patterns:
+            match = pattern.search(text)
+            if match:
+                return int(next(g for g in match.groups() if g).replace(",", ""))
+        return None
+
+    lower = text.lower()
+    everything = "generates" in lower or "tokens generated" in lower
+    return Lengths(
+        prompt=number(_PROMPT),
+        new=number(_NEW, _STATIC),
+        short="short prompt" in lower
+        or "both short" in lower
+        or "prompt length about 1" in lower
+        or everything,
+        longest=number(_LONGEST),
+        cached=number(_HOLDS),
+        chunked_prefill=bool(re.search(r"prompt was processed in (?:small )?chunks", lower)),
+    )

@@ -58,6 +58,8 @@ class Norm(Record, kw_only=True):
     native: bool = False
     plus_one: bool = False
     """Gemma's RMSNorm multiplies by (1 + weight) in float32, before casting back."""
+    wide_scale: bool = False
+    """The weight multiplies the float32 values, and the product is cast back (OLMo 2, gpt-oss)."""
     name: str = ""
     """Module name in the checkpoint, relative to its layer (``self_attn.q_norm``); full outside the layers."""
 
@@ -102,6 +104,10 @@ class Attention(Record, kw_only=True, tag=True):
     shares_kv: bool = False
     """Reads the cache of an earlier layer (Gemma 3n): no keys and values of its own."""
     clip_qkv: bool = False
+    sdpa: bool = True
+    """Whether transformers' class can use scaled_dot_product_attention; without it the default is eager attention."""
+    dropout: float = 0.0
+    """Of the attention weights."""
     cached_heads: int | None = None
     """Heads in the KV cache where they are not ``kv_heads`` (Falcon 40B caches keys copied to all query heads)."""
     extra: tuple[Parameter, ...] = ()
@@ -256,6 +262,9 @@ class ModelSpec(Record, kw_only=True):
 
     @property
     def decoder(self) -> Tower:
-        """The tower whose output meets the head: the last text tower."""
+        """The tower whose output meets the head: the last text tower; in an image pipeline the one that denoises."""
+        denoisers = [tower for tower in self.towers if tower.modality == "image_latent"]
+        if denoisers and self.head is None:
+            return denoisers[0]
         text = [tower for tower in self.towers if tower.modality == "text"]
         return (text or list(self.towers))[-1]

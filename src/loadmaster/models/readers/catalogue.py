@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
 
 from loadmaster.errors import AmbiguousNameError, UnknownNameError
@@ -10,6 +11,7 @@ from loadmaster.models.readers import config_json
 from loadmaster.models.spec import ModelSpec
 
 FOLDER = Path(__file__).resolve().parents[2] / "data" / "models"
+_ENDING = re.compile(r"(-hf|-v\d+(\.\d+)*|-base|-\d{4})$")
 
 
 def names() -> list[str]:
@@ -22,18 +24,14 @@ def find(name: str) -> str | None:
 
     Raises AmbiguousNameError when several organisations have a model of that name; None when none has.
     """
-    wanted = name.lower()
-    exact, short = [], []
-    for known in names():
-        folded = known.lower()
-        if folded == wanted:
-            exact.append(known)
-        elif folded.partition("/")[2] in (wanted, f"{wanted}-hf"):
-            short.append(known)
-    if exact:
-        return exact[0]
-    whole = [known for known in short if known.lower().partition("/")[2] == wanted]
-    found = whole or short
+    wanted = name.strip().lower()
+    known = {full.lower(): full for full in names()}
+    if wanted in known:
+        return known[wanted]
+    short = [full for folded, full in known.items() if folded.partition("/")[2] == wanted]
+    # Then with the organisation, or not, but without endings that people leave out.
+    bare = [full for folded, full in known.items() if wanted in (_ENDING.sub("", part) for part in (folded, folded.partition("/")[2]))]
+    found = short or bare
     if len(found) > 1:
         raise AmbiguousNameError("model", name, found)
     return found[0] if found else None
@@ -53,7 +51,8 @@ def read(name: str) -> ModelSpec:
     """The ModelSpec of a catalogue model; raises UnknownNameError with near names."""
     found = find(name)
     if found is None:
-        raise UnknownNameError("model", name[:120], near(name))
+        hint = "loadmaster models list shows the catalogue; org/name is looked up on the Hugging Face hub"
+        raise UnknownNameError("model", name[:120], near(name), hint=hint)
     path = FOLDER / f"{found.replace('/', '__', 1)}.json"
     fields = config_json.parse(config_json.load_text(path, config_json.CONFIG_LIMIT_BYTES), found)
     return config_json.from_fields(fields, f"catalogue: {found}")

@@ -94,3 +94,22 @@ def _check_depth(text: str, origin: str) -> None:
             depth -= 1
     if deepest > DEPTH_LIMIT:
         raise BadFileError(origin, f"is nested {deepest} levels deep; no config is")
+
+
+def pipeline(path: Path) -> ModelSpec:
+    """The ModelSpec of an image pipeline's folder: ``model_index.json`` and the config of each network in it."""
+    index = parse(load_text(path, CONFIG_LIMIT_BYTES), str(path))
+    kind = index.get("_class_name")
+    components: dict[str, Any] = {}
+    for name, entry in list(index.items())[:64]:
+        if name.startswith("_") or not isinstance(entry, list) or len(entry) != 2 or not isinstance(entry[1], str):
+            continue
+        file = path.parent / name / "config.json"
+        # Schedulers, tokenizers and image processors have no config.json.
+        if Path(name).name == name and file.is_file():
+            fields = parse(load_text(file, CONFIG_LIMIT_BYTES), str(file))
+            components[name] = {**fields, "_class_name": entry[1]}
+    if not components:
+        raise BadFileError(path, "names no component that has a config.json")
+    fields = {"model_type": "diffusers_pipeline", "_class_name": kind, "components": components}
+    return from_fields(fields, str(path.parent))

@@ -1,12 +1,11 @@
-"""The parts that model families are put together from: attention, feed-forward, norms, towers, and the whole spec."""
+"""The parts that model families are put together from: attention, feed-forward, norms, decoders."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loadmaster.dtypes import canonical
-from loadmaster.errors import BadFileError, UnknownNameError
+from loadmaster.errors import BadFileError
 from loadmaster.models.config import Config
 from loadmaster.models.spec import (
     Attention,
@@ -16,14 +15,10 @@ from loadmaster.models.spec import (
     Head,
     Linear,
     Mlp,
-    ModelSpec,
     Norm,
     Tower,
 )
 from loadmaster.records import Record
-
-PARAMETER_LIMIT = 10**16
-"""A network above ten quadrillion parameters is a mistake: the largest published ones have 10^12."""
 
 
 class Shape(Record, kw_only=True):
@@ -72,7 +67,9 @@ def vocabulary(config: Config, of: Shape) -> int:
     return of.vocab or config.count("vocab_size")
 
 
-def encoder_shape(hidden: int, layers: int, heads: int, width: int, activation: str, head_dim: int | None = None) -> Shape:
+def encoder_shape(
+    hidden: int, layers: int, heads: int, width: int, activation: str, *, head_dim: int | None = None
+) -> Shape:
     """The shape of an encoder with as many keys as queries and no vocabulary of its own."""
     if head_dim is None and hidden % heads:
         raise BadFileError("config", f"the width {hidden} is no multiple of the {heads} attention heads")
@@ -141,13 +138,17 @@ def fused_attention(
         kv_heads=of.kv_heads,
         head_dim=of.head_dim,
         value_dim=of.head_dim,
-        projections=(Linear(name=f"{prefix}.{name}", inputs=of.hidden, outputs=query + 2 * key, bias=qkv_bias),),
+        projections=(
+            Linear(name=f"{prefix}.{name}", inputs=of.hidden, outputs=query + 2 * key, bias=qkv_bias),
+        ),
         output=Linear(name=f"{prefix}.{output}", inputs=query, outputs=of.hidden, bias=out_bias),
         **more,
     )
 
 
-def head_norms(of: Shape, *, prefix: str = "self_attn", whole: bool = False, plus_one: bool = False) -> dict[str, Norm]:
+def head_norms(
+    of: Shape, *, prefix: str = "self_attn", whole: bool = False, plus_one: bool = False
+) -> dict[str, Any]:
     """RMS norms on queries and keys, per head, or over all heads at once (``whole``, OLMo 2)."""
     query = of.heads * of.head_dim if whole else of.head_dim
     key = of.kv_heads * of.head_dim if whole else of.head_dim
@@ -200,7 +201,13 @@ def fused_gated_mlp(
 
 
 def plain_mlp(
-    hidden: int, width: int, activation: str, *, prefix: str = "mlp", names: tuple[str, str] = ("fc1", "fc2"), bias: bool = True
+    hidden: int,
+    width: int,
+    activation: str,
+    *,
+    prefix: str = "mlp",
+    names: tuple[str, str] = ("fc1", "fc2"),
+    bias: bool = True,
 ) -> Mlp:
     """Up, activation, down."""
     up, down = (f"{prefix}.{name}" if prefix else name for name in names)
@@ -214,17 +221,29 @@ def plain_mlp(
 
 
 def experts(
-    hidden: int, width: int, activation: str, *, count: int, per_token: int, prefix: str = "mlp", router: str = "gate", **more: Any
+    hidden: int,
+    width: int,
+    activation: str,
+    *,
+    count: int,
+    per_token: int,
+    prefix: str = "mlp",
+    router: str = "gate",
+    **more: Any,
 ) -> Experts:
     """A mixture of gated experts as transformers 5 holds it: two 3-D tensors, gate and up fused in one."""
     bias = more.pop("bias", False)
     if per_token > count:
-        raise BadFileError("config", f"num_experts_per_tok is {per_token}, but there are only {count} experts")
+        raise BadFileError(
+            "config", f"num_experts_per_tok is {per_token}, but there are only {count} experts"
+        )
     return Experts(
         count=count,
         per_token=per_token,
         expert=fused_gated_mlp(hidden, width, activation, prefix=f"{prefix}.experts", bias=bias),
-        router=Linear(name=f"{prefix}.{router}", inputs=hidden, outputs=count, bias=more.pop("router_bias", False)),
+        router=Linear(
+            name=f"{prefix}.{router}", inputs=hidden, outputs=count, bias=more.pop("router_bias", False)
+        ),
         stacked=True,
         **more,
     )
@@ -257,19 +276,27 @@ def stack(
 ) -> Tower:
     """The decoder's tower: token table, layers in ``order`` (kinds that nothing uses are dropped), final norm."""
     if isinstance(kinds, Block):
-        kinds, order = {kinds.name: kinds}, [kinds.name] * of.layers
+        table: Mapping[str, Block] = {kinds.name: kinds}
+        order = [kinds.name] * of.layers
+    else:
+        table = kinds
     order = list(order or ())
     needed = set(order)
-    used = [name for name in kinds if name in needed]
+    used = [name for name in table if name in needed]
     place = {name: index for index, name in enumerate(used)}
     config.report_unknown()
     tables = more.pop("embeddings", ())
-    token = Embedding(name=_join(root, embedding), role="token", rows=vocabulary(config, of), width=more.pop("token_width", of.hidden))
+    token = Embedding(
+        name=_join(root, embedding),
+        role="token",
+        rows=vocabulary(config, of),
+        width=more.pop("token_width", of.hidden),
+    )
     return Tower(
         name=more.pop("name", "decoder"),
         hidden=of.hidden,
         prefix=_join(root, prefix),
-        blocks=tuple(kinds[name] for name in used),
+        blocks=tuple(table[name] for name in used),
         layout=tuple(place[name] for name in order),
         embeddings=(token, *tables),
         norms=(*more.pop("outer_norms", ()), ("final", final or rms(_join(root, "norm"), of.hidden))),
@@ -301,64 +328,6 @@ def decoder(
         softcap=softcap,
     )
     return stack(config, of, kinds, order, root=root, **more), top
-
-
-def one_text(config: Config, part: tuple[Tower, Head]) -> ModelSpec:
-    """The spec of a model that is one decoder and nothing else."""
-    return assemble(config, [part[0]], part[1])
-
-
-def assemble(config: Config, towers: Sequence[Tower], head: Head | None) -> ModelSpec:
-    """The whole spec, with name, stored format, published count, warnings and assumptions taken from the config."""
-    name = config.value("_repo", "_name_or_path", default=None)
-    published = config.maybe("_total_params", most=PARAMETER_LIMIT)
-    config.ignore("architectures", "_class_name", "model_type")
-    spec = ModelSpec(
-        name=name if isinstance(name, str) and name else config.path,
-        model_type=config.text("model_type", "_class_name"),
-        towers=tuple(towers),
-        head=head,
-        stored_dtype=_stored_dtype(config),
-        quantization=_quantization(config),
-        max_positions=config.maybe("max_position_embeddings", "n_positions", "max_seq_len", "max_target_positions"),
-        published_parameters=published,
-        origin=config.path,
-        warnings=tuple(dict.fromkeys(config.warnings)),
-        assumed=tuple(config.assumed),
-    )
-    _check_size(spec, config)
-    return spec
-
-
-def _check_size(spec: ModelSpec, config: Config) -> None:
-    from loadmaster.models.parameters import parameter_count
-
-    total = parameter_count(spec)
-    if total > PARAMETER_LIMIT:
-        raise BadFileError(config.path, f"the config describes {total:.1e} parameters, more than any network has")
-
-
-def _stored_dtype(config: Config) -> str | None:
-    text = config.value("dtype", "torch_dtype", default=None)
-    if text is None and isinstance(config.fields.get("text_config"), Mapping):
-        text = config.fields["text_config"].get("dtype", config.fields["text_config"].get("torch_dtype"))
-    if not isinstance(text, str) or text == "auto":
-        return None
-    try:
-        return canonical(text)
-    except UnknownNameError:
-        config.warnings.append(f"number format {text[:40]!r} of the config is not known")
-        return None
-
-
-def _quantization(config: Config) -> str | None:
-    found = config.value("quantization_config", default=None)
-    if not isinstance(found, Mapping):
-        return None
-    method = found.get("quant_method")
-    if method == "bitsandbytes" or "load_in_4bit" in found:
-        return "bitsandbytes-8bit" if found.get("load_in_8bit") else "bitsandbytes-4bit"
-    return str(method)[:40] if method else "unknown"
 
 
 def _join(root: str, name: str) -> str:

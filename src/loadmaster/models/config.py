@@ -7,53 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from loadmaster.errors import BadFileError
+from loadmaster.models.harmless import HARMLESS
 
 COUNT_LIMIT = 2**31 - 1
 """Largest width, vocabulary or table a config may name: torch indexes with int64, published models stay below 2^28."""
 LAYER_LIMIT = 10_000
 """Most layers a config may name; the deepest published language model has 126 (Llama-3.1-405B)."""
-
-HARMLESS = frozenset(
-    """
-    activation_dropout activation_sparsity_pattern add_prefix_space altup_active_idx altup_coef_clip
-    altup_correct_scale apply_residual_connection_post_layernorm apply_spec_augment architectures attention_dropout
-    attention_multiplier attention_probs_dropout_prob attn_pdrop attn_scale attn_temperature_tuning auto_map
-    aux_loss_alpha axes_dims_rope bad_words_ids begin_suppress_tokens boa_token_id boi_token_index bos_token_id
-    cache_implementation chunk_size chunk_size_feed_forward classifier_dropout conf_attention_chunk_size
-    conf_attention_context_left conf_attention_context_right conf_attention_logit_cap conf_reduction_factor
-    conf_residual_weight decoder_layerdrop decoder_start_token_id diversity_penalty do_sample dropout dropout_rate
-    dtype early_stopping embd_pdrop embedding_dropout embedding_multiplier encoder_layerdrop encoder_no_repeat_ngram_size
-    encoder_stride eoa_token_id eoi_token_index eos_token_id ep_size exponential_decay_length_penalty
-    feature_extractor_type finetuning_task floor_scale force_upcast forced_bos_token_id forced_decoder_ids
-    forced_eos_token_id gradient_clipping gradient_checkpointing id2label image_seq_length image_token_id
-    image_token_index init_std initial_context_length initializer_factor initializer_range input_jitter_noise
-    is_encoder_decoder label2id layer_norm_eps layer_norm_epsilon layerdrop layernorm_epsilon length_penalty logit_scale
-    logit_scale_init_value logits_scaling mask_feature_length mask_feature_min_masks mask_feature_prob mask_time_length
-    mask_time_min_masks mask_time_prob max_length max_window_layers median_filter_width min_length mm_tokens_per_image
-    model_type moe_z_loss n_group no_repeat_ngram_size norm_eps norm_epsilon norm_topk_prob num_beam_groups num_beams
-    num_nextn_predict_layers num_return_sequences original_max_position_embeddings output_attentions
-    output_hidden_states output_router_logits output_scores pad_token_id partial_rotary_factor pooler_dropout prefix
-    pretraining_tp problem_type projector_dropout pruned_heads query_pre_attn_scalar reorder_and_upcast_attn
-    remove_invalid_values repetition_penalty rescale_prenorm_residual resid_pdrop residual_dropout residual_in_fp32
-    residual_multiplier return_dict return_dict_in_generate rms_norm_eps rope_interleave rope_local_base_freq
-    rope_parameters rope_scaling rope_theta rope_type rotary_emb_base rotary_pct routed_scaling_factor
-    router_aux_loss_coef router_jitter_noise router_z_loss_coef rotary scale_attention_softmax_in_fp32
-    scale_attn_by_inverse_layer_idx scale_attn_weights scale_decoder_outputs scale_embedding scaling_factor
-    scoring_func sep_token_id seq_aux seq_length shift_factor slow_but_exact sliding_window_pattern softmax_in_fp32
-    sscp_conv_group_norm_eps suppress_tokens swiglu_alpha swiglu_limit task_specific_params temperature tf_legacy_loss
-    tie_encoder_decoder time_step_floor time_step_init_scheme time_step_limit time_step_max time_step_min
-    time_step_scale tokenizer_class top_k top_p topk_group topk_method torch_dtype torchscript transformers.js_config
-    transformers_version typical_p use_associative_scan use_bfloat16 use_cache use_mamba_kernels use_mambapy
-    use_sliding_window video_token_id vision_end_token_id vision_start_token_id vision_token_id vocab_offset
-    _name_or_path audio_token_id boa_token_index eoa_token_index image_break_token_id image_end_token_id summary_type
-    summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout gradient_checkpointing
-    rope_ratio hidden_dropout hidden_dropout_prob attention_softmax_in_fp32 apply_query_key_layer_scaling
-    fp32_residual_connection masked_softmax_fusion bias_dropout_fusion is_decoder pre_seq_len prefix_projection
-    default_theta tie_weights_ offset_alibi attention_bias_ mup_base_width note _commit_hash use_flash_attn
-    flash_attn use_dynamic_ntk use_logn_attn bf16 fp16 fp32 kv_cache_quantization onnx_safe relative_attention_max_distance
-    """.split()
-)
-"""Fields that change no tensor's shape: token ids, dropouts, epsilons, scales, rotary frequencies, generation defaults."""
 
 _MISSING: Any = object()
 
@@ -84,7 +43,9 @@ class Config:
 
     def fault(self, name: str, expected: str) -> BadFileError:
         """The error for a field that is there with an unusable value."""
-        return BadFileError(self.path, f"{self.where}{name} is {_short(self.fields.get(name))}; expected {expected}")
+        return BadFileError(
+            self.path, f"{self.where}{name} is {_short(self.fields.get(name))}; expected {expected}"
+        )
 
     def has(self, name: str) -> bool:
         """Whether the field is there and not null; it then counts as used."""
@@ -105,7 +66,9 @@ class Config:
                     self.assumed.append(note)
                 return self.defaults[name]
         if default is _MISSING:
-            raise BadFileError(self.path, f"the config has no {self.where}{names[0]}, which its model_type needs")
+            raise BadFileError(
+                self.path, f"the config has no {self.where}{names[0]}, which its model_type needs"
+            )
         return default
 
     def _name(self, names: tuple[str, ...]) -> str:
@@ -144,11 +107,18 @@ class Config:
     def number(self, *names: str, default: Any = _MISSING) -> float:
         """A finite number above zero."""
         found = self.value(*names, default=default)
-        if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 < found < 2**63 or math.isnan(found):
+        if (
+            isinstance(found, bool)
+            or not isinstance(found, (int, float))
+            or not 0 < found < 2**63
+            or math.isnan(found)
+        ):
             raise self.fault(self._name(names), "a number above zero")
         return float(found)
 
-    def counts(self, name: str, default: Any = _MISSING, *, least: int = 0, length: int | None = None) -> tuple[int, ...]:
+    def counts(
+        self, name: str, default: Any = _MISSING, *, least: int = 0, length: int | None = None
+    ) -> tuple[int, ...]:
         """A list of whole numbers, of a given length if one is given."""
         found = self.value(name, default=default)
         good = isinstance(found, (list, tuple)) and len(found) <= LAYER_LIMIT
@@ -158,12 +128,18 @@ class Config:
             raise self.fault(name, f"a list of {length} numbers, one a layer")
         return tuple(found)
 
-    def texts(self, name: str, *, length: int | None = None, choices: tuple[str, ...] = ()) -> tuple[str, ...] | None:
+    def texts(
+        self, name: str, *, length: int | None = None, choices: tuple[str, ...] = ()
+    ) -> tuple[str, ...] | None:
         """A list of short texts, each one of ``choices`` where these are given; None where it is missing."""
         found = self.value(name, default=None)
         if found is None:
             return None
-        good = isinstance(found, (list, tuple)) and len(found) <= LAYER_LIMIT and all(isinstance(x, str) for x in found)
+        good = (
+            isinstance(found, (list, tuple))
+            and len(found) <= LAYER_LIMIT
+            and all(isinstance(x, str) for x in found)
+        )
         if not good or (choices and not set(found) <= set(choices)):
             raise self.fault(name, f"a list of {', '.join(choices) or 'texts'}")
         if length is not None and len(found) != length:
@@ -188,8 +164,12 @@ class Config:
         for name, value in self.fields.items():
             if name in self._used or name in HARMLESS or name.startswith("_") or name.endswith("_token_id"):
                 continue
-            if isinstance(value, (bool, int, float)) or (isinstance(value, list) and value and _numeric(value)):
-                sentences.append(f"config field {self.where}{name} = {_short(value)} is not known to this family; not used")
+            if isinstance(value, (bool, int, float)) or (
+                isinstance(value, list) and value and _numeric(value)
+            ):
+                sentences.append(
+                    f"config field {self.where}{name} = {_short(value)} is not known to this family; not used"
+                )
         return sentences
 
     def report_unknown(self) -> None:

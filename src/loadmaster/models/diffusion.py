@@ -1,4 +1,4 @@
-"""Parts of image pipelines (diffusers): residual blocks of convolutions, transformer blocks, embedders of time and text."""
+"""Parts of image pipelines (diffusers): residual blocks, transformer blocks, embedders of time and text."""
 
 from __future__ import annotations
 
@@ -32,14 +32,22 @@ def resnet(name: str, inputs: int, outputs: int, scale: int, time: int | None) -
             ("pre_first", group_norm(f"{name}.norm1", inputs)),
             ("pre_second", group_norm(f"{name}.norm2", outputs)),
         ),
-        linears=(Linear(name=f"{name}.time_emb_proj", inputs=time, outputs=outputs, bias=True),) if time else (),
+        linears=(Linear(name=f"{name}.time_emb_proj", inputs=time, outputs=outputs, bias=True),)
+        if time
+        else (),
         convolutions=tuple(layers),
         scale=scale,
     )
 
 
 def image_attention(
-    name: str, width: int, heads: int, *, keys_from: int | None = None, bias: bool = False, head_dim: int | None = None
+    name: str,
+    width: int,
+    heads: int,
+    *,
+    keys_from: int | None = None,
+    bias: bool = False,
+    head_dim: int | None = None,
 ) -> Attention:
     """diffusers' Attention: to_q, to_k, to_v, to_out; ``keys_from`` is the width of another tower's output."""
     size = head_dim or width // heads
@@ -103,10 +111,14 @@ def joint_attention(
     names: tuple[str, ...] = ("add_k_proj", "add_v_proj", "add_q_proj")
     if context_out:
         names = (*names, "to_add_out")
-    added = [Linear(name=f"{name}.{part}", inputs=width, outputs=width, bias=True, role="attention") for part in names]
+    added = [
+        Linear(name=f"{name}.{part}", inputs=width, outputs=width, bias=True, role="attention")
+        for part in names
+    ]
     if normed:
         norms = tuple(
-            (f"added_{side}", Norm(kind="rms", size=size, name=f"{name}.norm_added_{side}")) for side in ("q", "k")
+            (f"added_{side}", Norm(kind="rms", size=size, name=f"{name}.norm_added_{side}"))
+            for side in ("q", "k")
         )
     return plain, tuple(added), norms
 

@@ -11,7 +11,7 @@ from loadmaster.models.spec import Head, Tower
 
 
 def nested(config: Config, name: str, part: str, default: str) -> tuple[ModuleType, Config]:
-    """The family and the config of a part; a part without ``model_type`` is what the outer family says (``default``)."""
+    """The family and the config of a part; a part without ``model_type`` is a ``default``."""
     found = config.fields.get(name)
     kind = str(found.get("model_type") or default) if isinstance(found, dict) else default
     module = families.load(kind, origin=f"{config.path}: {name}")

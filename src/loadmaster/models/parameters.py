@@ -131,7 +131,9 @@ def kv_bytes_per_token(spec: ModelSpec, dtype: str = "bfloat16", *, latent: bool
     return values * BITS[dtype] // 8
 
 
-def kv_bytes(spec: ModelSpec, tokens: int, dtype: str = "bfloat16", *, latent: bool = False, cross_tokens: int = 0) -> int:
+def kv_bytes(
+    spec: ModelSpec, tokens: int, dtype: str = "bfloat16", *, latent: bool = False, cross_tokens: int = 0
+) -> int:
     """Bytes of the KV cache of one sequence of ``tokens``, sliding windows full at their size."""
     values = 0
     for kv in kv_layers(spec, latent=latent):
@@ -152,7 +154,9 @@ def state_bytes(spec: ModelSpec, dtype: str = "bfloat16") -> int:
         for index, block in enumerate(tower.blocks):
             mixer = block.mixer
             if isinstance(mixer, StateSpace):
-                values += repeats[index] * (mixer.inner * mixer.state + mixer.conv_channels * mixer.conv_kernel)
+                values += repeats[index] * (
+                    mixer.inner * mixer.state + mixer.conv_channels * mixer.conv_kernel
+                )
     return values * BITS[dtype] // 8
 
 
@@ -187,8 +191,12 @@ def _caching_towers(spec: ModelSpec) -> list[Tower]:
 
 def _tower(tower: Tower) -> Iterator[Tensor]:
     for table in tower.embeddings:
-        role = "embedding" if table.role == "token" else "position" if table.role == "position" else "embedding"
-        yield Tensor(role=role, name=f"{table.name}.weight", shape=(table.rows, table.width), tower=tower.name)
+        role = (
+            "embedding" if table.role == "token" else "position" if table.role == "position" else "embedding"
+        )
+        yield Tensor(
+            role=role, name=f"{table.name}.weight", shape=(table.rows, table.width), tower=tower.name
+        )
     repeats = Counter(tower.layout)
     for index, block in enumerate(tower.blocks):
         for tensor in _block(block):

@@ -144,8 +144,9 @@ class Mlp(Record, kw_only=True, tag=True):
 
 
 class Experts(Record, kw_only=True, tag=True):
-    """A mixture of experts: ``count`` copies of ``expert`` of which a token takes ``per_token``, and ``shared`` for all.
-    ``stacked``: the weights are 3-D tensors, not a list of modules (so LoRA's all-linear and 4-bit loaders pass by)."""
+    """A mixture of experts: ``count`` copies of ``expert`` of which a token takes ``per_token``; ``shared`` is for
+    all. ``stacked``: the weights are 3-D tensors, not a list of modules, so that LoRA's all-linear and 4-bit loaders
+    pass them by."""
 
     count: int
     per_token: int
@@ -165,9 +166,9 @@ FeedForward = Mlp | Experts
 
 class Block(Record, kw_only=True):
     """One kind of layer. ``norms`` are named by their place: ``pre_mixer``, ``post_mixer``, ``pre_cross``,
-    ``pre_feedforward``, ``post_feedforward``, ``out``; in a ``parallel`` block feed-forward and mixer read the same input
-    (GPT-J, NeoX, Falcon, Phi-2), through ``pre_mixer`` alone where ``pre_feedforward`` is missing. ``post_norm``: norms
-    come after the residual sum (BERT)."""
+    ``pre_feedforward``, ``post_feedforward``, ``out``; in a ``parallel`` block feed-forward and mixer read the same
+    input (GPT-J, NeoX, Falcon, Phi-2), through ``pre_mixer`` alone where ``pre_feedforward`` is missing. ``post_norm``:
+    norms come after the residual sum (BERT)."""
 
     name: str = "layer"
     mixer: Mixer | None = None
@@ -210,7 +211,8 @@ class Head(Record, kw_only=True):
 
 class Tower(Record, kw_only=True):
     """A stack of blocks of one width: the decoder, an encoder, a vision tower. ``layout[i]`` is the index in ``blocks``
-    of layer i; its tensors are named ``prefix.i.name`` in the checkpoint, or in full where ``prefix`` is empty. ``linears`` and ``norms`` are outside the layers (projector, final norm)."""
+    of layer i; its tensors are named ``prefix.i.name`` in the checkpoint, or in full where ``prefix`` is empty.
+    ``linears`` and ``norms`` are outside the layers (projector, final norm)."""
 
     name: str
     hidden: int
@@ -241,7 +243,7 @@ class Stored(Record, kw_only=True):
 
 
 class ModelSpec(Record, kw_only=True):
-    """A network. ``origin`` says where it was read; ``warnings`` name fields that could matter and were not understood."""
+    """A network. ``origin`` says where it was read; ``warnings`` name fields that could matter and were not used."""
 
     name: str
     model_type: str

@@ -68,7 +68,9 @@ def clip_tower(
         blocks=(clip_block(of),),
         layout=(0,) * of.layers,
         embeddings=(
-            Embedding(name=f"{root}.embeddings.position_embedding", role="position", rows=tokens, width=of.hidden),
+            Embedding(
+                name=f"{root}.embeddings.position_embedding", role="position", rows=tokens, width=of.hidden
+            ),
         ),
         norms=norms,
         extra=extra,

@@ -6,7 +6,12 @@ from collections.abc import Callable
 
 from loadmaster.models.config import Config
 
-FULL, SLIDING, CHUNKED, LINEAR = "full_attention", "sliding_attention", "chunked_attention", "linear_attention"
+FULL, SLIDING, CHUNKED, LINEAR = (
+    "full_attention",
+    "sliding_attention",
+    "chunked_attention",
+    "linear_attention",
+)
 
 
 def window(config: Config, default: int | None) -> int | None:
@@ -31,7 +36,9 @@ def switched(config: Config, layers: int) -> tuple[list[str], int | None]:
     size = window(config, 4096) if config.flag("use_sliding_window", default=False) else None
     config.ignore("sliding_window")
     first = config.count("max_window_layers", default=28, least=0)
-    kinds = layer_types(config, layers, lambda index: SLIDING if size is not None and index >= first else FULL)
+    kinds = layer_types(
+        config, layers, lambda index: SLIDING if size is not None and index >= first else FULL
+    )
     if size is None and SLIDING in kinds:
         raise config.fault("sliding_window", "a size, because layer_types has sliding layers")
     return kinds, size

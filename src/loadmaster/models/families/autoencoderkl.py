@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import assemble
+from loadmaster.models.assembly import assemble
 from loadmaster.models.config import Config
 from loadmaster.models.diffusion import conv, group_norm, image_attention, plane, resnet
 from loadmaster.models.families.unet2dconditionmodel import fold

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import Shape, assemble, attention, layer_norm, plain_mlp, shape
+from loadmaster.models.assembly import assemble
+from loadmaster.models.builders import Shape, attention, layer_norm, plain_mlp, shape
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Block, Embedding, Linear, ModelSpec, Tower
 from loadmaster.records import replace
@@ -11,9 +12,17 @@ from loadmaster.records import replace
 def block(of: Shape, names: tuple[str, str, str] = ("query", "key", "value")) -> Block:
     """One layer (transformers: models/bert/modeling_bert.py, BertLayer)."""
     mixer = attention(
-        of, prefix="attention.self", names=names, output="output", qkv_bias=True, position="learned", causal=False
+        of,
+        prefix="attention.self",
+        names=names,
+        output="output",
+        qkv_bias=True,
+        position="learned",
+        causal=False,
     )
-    output = Linear(name="attention.output.dense", inputs=of.heads * of.head_dim, outputs=of.hidden, bias=True)
+    output = Linear(
+        name="attention.output.dense", inputs=of.heads * of.head_dim, outputs=of.hidden, bias=True
+    )
     return Block(
         mixer=replace(mixer, output=output),
         feedforward=plain_mlp(
@@ -31,7 +40,9 @@ def read(config: Config) -> ModelSpec:
     """The network without a task's head (transformers: BertModel)."""
     of = shape(config, activation=config.text("hidden_act", default="gelu"))
     tables = [
-        Embedding(name="embeddings.word_embeddings", role="token", rows=config.count("vocab_size"), width=of.hidden),
+        Embedding(
+            name="embeddings.word_embeddings", role="token", rows=config.count("vocab_size"), width=of.hidden
+        ),
         Embedding(
             name="embeddings.position_embeddings",
             role="position",
@@ -41,8 +52,12 @@ def read(config: Config) -> ModelSpec:
     ]
     types = config.count("type_vocab_size", default=2, least=0)
     if types:
-        tables.append(Embedding(name="embeddings.token_type_embeddings", role="type", rows=types, width=of.hidden))
-    config.ignore("attention_bias", "mlp_bias", "tie_word_embeddings", "position_embedding_type", "add_cross_attention")
+        tables.append(
+            Embedding(name="embeddings.token_type_embeddings", role="type", rows=types, width=of.hidden)
+        )
+    config.ignore(
+        "attention_bias", "mlp_bias", "tie_word_embeddings", "position_embedding_type", "add_cross_attention"
+    )
     config.report_unknown()
     tower = Tower(
         name="encoder",

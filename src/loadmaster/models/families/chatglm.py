@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import decoder, fused_attention, fused_gated_mlp, layer_norm, one_text, rms, shape
+from loadmaster.models.assembly import one_text
+from loadmaster.models.builders import decoder, fused_attention, fused_gated_mlp, layer_norm, rms, shape
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Block, Head, ModelSpec, Norm, Tower
 
 
-def text(config: Config, root: str = "transformer", head: str = "transformer.output_layer") -> tuple[Tower, Head]:
+def text(
+    config: Config, root: str = "transformer", head: str = "transformer.output_layer"
+) -> tuple[Tower, Head]:
     """The decoder and its head (the repository's own modeling_chatglm.py)."""
     grouped = config.flag("multi_query_attention", default=False)
     groups = config.count("multi_query_group_num", default=1) if grouped else None
@@ -18,7 +21,9 @@ def text(config: Config, root: str = "transformer", head: str = "transformer.out
         kv_heads=groups,
         activation="silu",
     )
-    config.ignore("multi_query_group_num", "vocab_size", "original_rope", "post_layer_norm", "num_key_value_heads")
+    config.ignore(
+        "multi_query_group_num", "vocab_size", "original_rope", "post_layer_norm", "num_key_value_heads"
+    )
     bias = config.flag("add_bias_linear", default=False)
     qkv = config.flag("add_qkv_bias", default=False) or bias
 

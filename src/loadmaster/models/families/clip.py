@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import assemble
+from loadmaster.models.assembly import assemble
 from loadmaster.models.config import Config
 from loadmaster.models.families import clip_text_model, clip_vision_model
 from loadmaster.models.spec import Linear, ModelSpec, Parameter

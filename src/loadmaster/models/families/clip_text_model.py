@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import assemble, encoder_shape, layer_norm
+from loadmaster.models.assembly import assemble
+from loadmaster.models.builders import encoder_shape, layer_norm
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Embedding, ModelSpec, Tower
 from loadmaster.models.vision import clip_block
@@ -25,7 +26,9 @@ def encoder(config: Config, root: str = "text_model", name: str = "text") -> Tow
     )
     positions = config.count("max_position_embeddings")
     place = f"{root}.embeddings"
-    tokens = Embedding(name=f"{place}.token_embedding", role="token", rows=config.count("vocab_size"), width=of.hidden)
+    tokens = Embedding(
+        name=f"{place}.token_embedding", role="token", rows=config.count("vocab_size"), width=of.hidden
+    )
     table = Embedding(name=f"{place}.position_embedding", role="position", rows=positions, width=of.hidden)
     config.ignore("projection_dim")
     config.report_unknown()

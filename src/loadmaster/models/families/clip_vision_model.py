@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import assemble
+from loadmaster.models.assembly import assemble
 from loadmaster.models.config import Config
 from loadmaster.models.spec import ModelSpec, Tower
 from loadmaster.models.vision import clip_tower
@@ -17,7 +17,9 @@ DEFAULTS = {
 def vision(config: Config, root: str) -> Tower:
     """The tower (transformers: models/clip/modeling_clip.py)."""
     config.ignore("projection_dim", "vocab_size")
-    return clip_tower(config, root, class_token=True, first_norm=True, patch_bias=False, activation="quick_gelu")
+    return clip_tower(
+        config, root, class_token=True, first_norm=True, patch_bias=False, activation="quick_gelu"
+    )
 
 
 def read(config: Config) -> ModelSpec:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import Shape, assemble, layer_norm, shape
+from loadmaster.models.assembly import assemble
+from loadmaster.models.builders import Shape, layer_norm, shape
 from loadmaster.models.config import Config
 from loadmaster.models.families.bert import block
 from loadmaster.models.spec import Attention, Embedding, Linear, ModelSpec, Norm, Parameter, Tower
@@ -18,7 +19,9 @@ def read(config: Config) -> ModelSpec:
         mixer = replace(layer.mixer, position="relative", projections=(*layer.mixer.projections, *more))
         layer = replace(layer, mixer=mixer)
     norms: tuple[tuple[str, Norm], ...] = (("embedding", layer_norm("embeddings.LayerNorm", of.hidden)),)
-    if config.flag("relative_attention", default=False) and "layer_norm" in config.text("norm_rel_ebd", default="none"):
+    if config.flag("relative_attention", default=False) and "layer_norm" in config.text(
+        "norm_rel_ebd", default="none"
+    ):
         norms = (*norms, ("relative", layer_norm("encoder.LayerNorm", of.hidden)))
     width = config.count("embedding_size", default=of.hidden)
     tables = _tables(config, of, width)
@@ -31,7 +34,9 @@ def read(config: Config) -> ModelSpec:
             Parameter(name="encoder.conv.conv.bias", shape=(of.hidden,)),
         )
         norms = (*norms, ("conv", layer_norm("encoder.conv.LayerNorm", of.hidden)))
-    config.ignore("pooler_hidden_size", "pos_att_type", "max_relative_positions", "legacy", "tie_word_embeddings")
+    config.ignore(
+        "pooler_hidden_size", "pos_att_type", "max_relative_positions", "legacy", "tie_word_embeddings"
+    )
     config.report_unknown()
     project = Linear(name="embeddings.embed_proj", inputs=width, outputs=of.hidden)
     tower = Tower(
@@ -50,12 +55,20 @@ def read(config: Config) -> ModelSpec:
 
 def _tables(config: Config, of: Shape, width: int) -> tuple[Embedding, ...]:
     positions = config.count("max_position_embeddings")
-    tables = [Embedding(name="embeddings.word_embeddings", role="token", rows=config.count("vocab_size"), width=width)]
+    tables = [
+        Embedding(
+            name="embeddings.word_embeddings", role="token", rows=config.count("vocab_size"), width=width
+        )
+    ]
     if config.flag("position_biased_input", default=True):
-        tables.append(Embedding(name="embeddings.position_embeddings", role="position", rows=positions, width=width))
+        tables.append(
+            Embedding(name="embeddings.position_embeddings", role="position", rows=positions, width=width)
+        )
     types = config.count("type_vocab_size", default=0, least=0)
     if types:
-        tables.append(Embedding(name="embeddings.token_type_embeddings", role="type", rows=types, width=width))
+        tables.append(
+            Embedding(name="embeddings.token_type_embeddings", role="type", rows=types, width=width)
+        )
     if config.flag("relative_attention", default=False):
         far = config.count("max_relative_positions", default=-1, least=-1)
         buckets = config.count("position_buckets", default=-1, least=-1)

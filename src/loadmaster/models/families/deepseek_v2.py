@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import Shape, decoder, experts, gated_mlp, one_text, pre_norms, rms, shape
+from loadmaster.models.assembly import one_text
+from loadmaster.models.builders import Shape, decoder, experts, gated_mlp, pre_norms, rms, shape
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Attention, Block, Experts, Head, Latent, Linear, ModelSpec, Norm, Tower
 
@@ -21,7 +22,9 @@ def latent_attention(config: Config, of: Shape) -> Attention:
     bias = config.flag("attention_bias", default=False)
     head_dim = latent.nope_dim + latent.rope_dim
     norms: tuple[tuple[str, Norm], ...] = (("kv_latent", rms("self_attn.kv_a_layernorm", latent.kv_rank)),)
-    queries = (Linear(name="self_attn.q_proj", inputs=of.hidden, outputs=of.heads * head_dim),)
+    queries: tuple[Linear, ...] = (
+        Linear(name="self_attn.q_proj", inputs=of.hidden, outputs=of.heads * head_dim),
+    )
     if query_rank:
         norms = (("query_latent", rms("self_attn.q_a_layernorm", query_rank)), *norms)
         queries = (
@@ -29,7 +32,10 @@ def latent_attention(config: Config, of: Shape) -> Attention:
             Linear(name="self_attn.q_b_proj", inputs=query_rank, outputs=of.heads * head_dim),
         )
     keys = Linear(
-        name="self_attn.kv_a_proj_with_mqa", inputs=of.hidden, outputs=latent.kv_rank + latent.rope_dim, bias=bias
+        name="self_attn.kv_a_proj_with_mqa",
+        inputs=of.hidden,
+        outputs=latent.kv_rank + latent.rope_dim,
+        bias=bias,
     )
     expand = Linear(
         name="self_attn.kv_b_proj", inputs=latent.kv_rank, outputs=of.heads * (latent.nope_dim + value_dim)
@@ -57,7 +63,9 @@ def routed(config: Config, of: Shape) -> Experts:
         of.activation,
         count=config.count("n_routed_experts"),
         per_token=config.count("num_experts_per_tok"),
-        shared=gated_mlp(of.hidden, width * shared, of.activation, prefix="mlp.shared_experts") if shared else None,
+        shared=gated_mlp(of.hidden, width * shared, of.activation, prefix="mlp.shared_experts")
+        if shared
+        else None,
     )
 
 
@@ -75,7 +83,9 @@ def text(config: Config, root: str = "model", head: str = "lm_head") -> tuple[To
     dense = gated_mlp(of.hidden, of.width, of.activation, bias=config.flag("mlp_bias", default=False))
     kinds = {
         "dense": Block(name="dense", mixer=mixer, feedforward=dense, norms=pre_norms(of.hidden)),
-        "experts": Block(name="experts", mixer=mixer, feedforward=routed(config, of), norms=pre_norms(of.hidden)),
+        "experts": Block(
+            name="experts", mixer=mixer, feedforward=routed(config, of), norms=pre_norms(of.hidden)
+        ),
     }
     return decoder(config, of, kinds, dense_first(config, of.layers), root=root, head=head)
 

@@ -1,4 +1,5 @@
 """DeepSeek-V3 and R1: as V2 but for its router, whose correction bias is a buffer."""
 
-from loadmaster.models.families.deepseek_v2 import read as read
-from loadmaster.models.families.deepseek_v2 import text as text
+from loadmaster.models.families.deepseek_v2 import read, text
+
+__all__ = ["read", "text"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from loadmaster.errors import BadFileError
 from loadmaster.models import families
-from loadmaster.models.builders import assemble
+from loadmaster.models.assembly import assemble
 from loadmaster.models.config import Config
 from loadmaster.models.families import clip_text_model, t5
 from loadmaster.models.spec import Linear, ModelSpec, Tower
@@ -20,7 +20,9 @@ def _towers(config: Config, name: str) -> list[Tower]:
         tower = clip_text_model.encoder(config, name=name)
         if kind.endswith("Projection"):
             size = config.count("projection_dim", default=512)
-            tower = replace(tower, linears=(Linear(name="text_projection", inputs=tower.hidden, outputs=size),))
+            tower = replace(
+                tower, linears=(Linear(name="text_projection", inputs=tower.hidden, outputs=size),)
+            )
         return [tower]
     if kind == "T5EncoderModel":
         return [replace(t5.encoder(config), name=name)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import assemble, attention, gated_mlp, layer_norm, plain_mlp
+from loadmaster.models.assembly import assemble
+from loadmaster.models.builders import attention, gated_mlp, layer_norm, plain_mlp
 from loadmaster.models.config import Config
 from loadmaster.models.families.vit import labels
 from loadmaster.models.spec import Block, FeedForward, Head, ModelSpec, Parameter, Tower
@@ -30,12 +31,19 @@ def read(config: Config) -> ModelSpec:
     tokens = patches(config) + 1
     root = "dinov2"
     bias = config.flag("qkv_bias", default=True)
-    config.ignore("attention_bias", "mlp_bias", "layer_scale", "layerscale_value", "drop_path_rate", "use_mask_token")
+    config.ignore(
+        "attention_bias", "mlp_bias", "layer_scale", "layerscale_value", "drop_path_rate", "use_mask_token"
+    )
     config.ignore("apply_layernorm", "reshape_hidden_states")
     block = Block(
-        mixer=attention(of, prefix="attention", qkv_bias=bias, out_bias=True, position="learned", causal=False),
+        mixer=attention(
+            of, prefix="attention", qkv_bias=bias, out_bias=True, position="learned", causal=False
+        ),
         feedforward=_feedforward(config, of.hidden, of.width, of.activation),
-        norms=(("pre_mixer", layer_norm("norm1", of.hidden)), ("pre_feedforward", layer_norm("norm2", of.hidden))),
+        norms=(
+            ("pre_mixer", layer_norm("norm1", of.hidden)),
+            ("pre_feedforward", layer_norm("norm2", of.hidden)),
+        ),
         extra=(
             Parameter(name="layer_scale1.lambda1", shape=(of.hidden,)),
             Parameter(name="layer_scale2.lambda1", shape=(of.hidden,)),
@@ -44,7 +52,9 @@ def read(config: Config) -> ModelSpec:
     extra = (
         Parameter(name=f"{root}.embeddings.cls_token", shape=(1, 1, of.hidden)),
         Parameter(name=f"{root}.embeddings.mask_token", shape=(1, of.hidden)),
-        Parameter(name=f"{root}.embeddings.position_embeddings", shape=(1, tokens, of.hidden), role="position"),
+        Parameter(
+            name=f"{root}.embeddings.position_embeddings", shape=(1, tokens, of.hidden), role="position"
+        ),
         *patch_weight(config, f"{root}.embeddings.patch_embeddings.projection", of.hidden, bias=True),
     )
     count = labels(config)
@@ -62,5 +72,9 @@ def read(config: Config) -> ModelSpec:
     )
     # The classifier reads the class token beside the mean of the patches: twice the width.
     inputs = 2 * of.hidden
-    head = Head(name="classifier", vocab=count, inputs=inputs, tied=False, bias=True, per_token=False) if count else None
+    head = (
+        Head(name="classifier", vocab=count, inputs=inputs, tied=False, bias=True, per_token=False)
+        if count
+        else None
+    )
     return assemble(config, [tower], head)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import decoder, fused_attention, layer_norm, one_text, plain_mlp, shape
+from loadmaster.models.assembly import one_text
+from loadmaster.models.builders import decoder, fused_attention, layer_norm, plain_mlp, shape
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Block, Head, ModelSpec, Norm, Tower
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import assemble
+from loadmaster.models.assembly import assemble
 from loadmaster.models.config import Config
-from loadmaster.models.diffusion import TIME_CHANNELS, context_feedforward, feedforward, joint_attention, modulation, two_step
+from loadmaster.models.diffusion import (
+    TIME_CHANNELS,
+    context_feedforward,
+    feedforward,
+    joint_attention,
+    modulation,
+    two_step,
+)
 from loadmaster.models.spec import Block, Linear, ModelSpec, Tower
 from loadmaster.records import replace
 
@@ -29,20 +36,31 @@ def _single(width: int, heads: int) -> Block:
     return Block(
         name="single",
         mixer=replace(attention, output=output),
-        linears=(modulation("norm", width, 3), Linear(name="proj_mlp", inputs=width, outputs=inner, bias=True, role="mlp")),
+        linears=(
+            modulation("norm", width, 3),
+            Linear(name="proj_mlp", inputs=width, outputs=inner, bias=True, role="mlp"),
+        ),
         parallel=True,
     )
 
 
 def component(config: Config, name: str) -> tuple[Tower, Tower]:
     """The two stacks as towers (diffusers: models/transformers/transformer_flux.py)."""
-    heads, size = config.count("num_attention_heads", default=24), config.count("attention_head_dim", default=128)
+    heads, size = (
+        config.count("num_attention_heads", default=24),
+        config.count("attention_head_dim", default=128),
+    )
     width = heads * size
     channels = config.count("in_channels", default=64)
     pooled = config.count("pooled_projection_dim", default=768)
     linears = [
         Linear(name="x_embedder", inputs=channels, outputs=width, bias=True),
-        Linear(name="context_embedder", inputs=config.count("joint_attention_dim", default=4096), outputs=width, bias=True),
+        Linear(
+            name="context_embedder",
+            inputs=config.count("joint_attention_dim", default=4096),
+            outputs=width,
+            bias=True,
+        ),
         *two_step("time_text_embed.timestep_embedder", TIME_CHANNELS, width),
         *two_step("time_text_embed.text_embedder", pooled, width),
     ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import attention, decoder, gated_mlp, one_text, pre_norms, rms, shape
+from loadmaster.models.assembly import one_text
+from loadmaster.models.builders import attention, decoder, gated_mlp, pre_norms, rms, shape
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Block, Head, ModelSpec, Tower
 

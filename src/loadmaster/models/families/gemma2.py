@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import attention, decoder, gated_mlp, one_text, rms, shape
+from loadmaster.models.assembly import one_text
+from loadmaster.models.builders import attention, decoder, gated_mlp, rms, shape
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Block, Head, ModelSpec, Norm, Tower
 from loadmaster.models.windows import FULL, SLIDING, layer_types, window
@@ -39,7 +40,9 @@ def text(config: Config, root: str = "model", head: str = "lm_head") -> tuple[To
         for name, seen in ((SLIDING, size), (FULL, None))
     }
     norm = rms(f"{root}.norm", of.hidden, plus_one=True)
-    return decoder(config, of, kinds, order, root=root, head=head, tied_default=True, softcap=final, final=norm)
+    return decoder(
+        config, of, kinds, order, root=root, head=head, tied_default=True, softcap=final, final=norm
+    )
 
 
 def read(config: Config) -> ModelSpec:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import attention, decoder, gated_mlp, head_norms, one_text, rms, shape
+from loadmaster.models.assembly import one_text
+from loadmaster.models.builders import attention, decoder, gated_mlp, head_norms, rms, shape
 from loadmaster.models.config import Config
 from loadmaster.models.families.gemma2 import sandwich
 from loadmaster.models.spec import Block, Head, ModelSpec, Tower
@@ -31,7 +32,12 @@ def text(config: Config, root: str = "model", head: str = "lm_head") -> tuple[To
         name: Block(
             name=name,
             mixer=attention(
-                of, qkv_bias=bias, out_bias=bias, window=seen, softcap=softcap, **head_norms(of, plus_one=True)
+                of,
+                qkv_bias=bias,
+                out_bias=bias,
+                window=seen,
+                softcap=softcap,
+                **head_norms(of, plus_one=True),
             ),
             feedforward=gated_mlp(of.hidden, of.width, of.activation),
             norms=sandwich(of.hidden),
@@ -39,7 +45,9 @@ def text(config: Config, root: str = "model", head: str = "lm_head") -> tuple[To
         for name, seen in ((SLIDING, size), (FULL, None))
     }
     norm = rms(f"{root}.norm", of.hidden, plus_one=True)
-    return decoder(config, of, kinds, order, root=root, head=head, tied_default=True, softcap=final, final=norm)
+    return decoder(
+        config, of, kinds, order, root=root, head=head, tied_default=True, softcap=final, final=norm
+    )
 
 
 def read(config: Config) -> ModelSpec:

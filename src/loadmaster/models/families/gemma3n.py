@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import assemble, attention, encoder_shape, plain_mlp, rms
+from loadmaster.models.assembly import assemble
+from loadmaster.models.builders import attention, encoder_shape, plain_mlp, rms
 from loadmaster.models.config import Config
 from loadmaster.models.nested import text_part
 from loadmaster.models.spec import Block, Embedding, Linear, ModelSpec, Norm, Parameter, Tower
@@ -18,7 +19,9 @@ BACKBONES = {"mobilenetv5_300m_enc": 294_126_912}
 """Parameters of timm's image backbones: the published total of gemma-3n-E4B-it less decoder, audio and embedders."""
 
 
-def _embedder(root: str, rows: int, width: int, text_hidden: int) -> tuple[Embedding, tuple[tuple[str, Norm], ...], Linear]:
+def _embedder(
+    root: str, rows: int, width: int, text_hidden: int
+) -> tuple[Embedding, tuple[tuple[str, Norm], ...], Linear]:
     table = Embedding(name=f"{root}.embedding", role="other", rows=rows, width=width)
     norms = tuple((kind, rms(f"{root}.{kind}_embedding_norm", width)) for kind in ("hard", "soft"))
     return table, norms, Linear(name=f"{root}.embedding_projection", inputs=width, outputs=text_hidden)
@@ -31,7 +34,9 @@ def _vision(config: Config, text_hidden: int) -> Tower:
     wide = config.count("hidden_size")
     table, norms, project = _embedder("model.embed_vision", config.count("vocab_size"), wide, text_hidden)
     config.ignore("num_classes", "model_args", "do_pooling", "rms_norm_eps")
-    config.warnings.append(f"the layers inside the image backbone {kind} are not described: only its size is known")
+    config.warnings.append(
+        f"the layers inside the image backbone {kind} are not described: only its size is known"
+    )
     config.report_unknown()
     return Tower(
         name="vision",
@@ -96,7 +101,9 @@ def _audio(config: Config, text_hidden: int) -> Tower:
     folded = channels[1] * config.count("input_feat_size") // 4
     table, norms, project = _embedder("model.embed_audio", config.count("vocab_size"), hidden, text_hidden)
     config.ignore("sscp_conv_kernel_size", "sscp_conv_stride_size")
-    block = _conformer(hidden, config.count("conf_num_attention_heads"), config.count("conf_conv_kernel_size"))
+    block = _conformer(
+        hidden, config.count("conf_num_attention_heads"), config.count("conf_conv_kernel_size")
+    )
     config.report_unknown()
     return Tower(
         name="audio",

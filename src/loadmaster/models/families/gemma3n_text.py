@@ -3,9 +3,20 @@ and last layers that read the keys and values of earlier ones."""
 
 from __future__ import annotations
 
-from loadmaster.models.builders import Shape, attention, decoder, gated_mlp, head_norms, one_text, rms, shape
+from loadmaster.models.assembly import one_text
+from loadmaster.models.builders import Shape, attention, decoder, gated_mlp, head_norms, rms, shape
 from loadmaster.models.config import Config
-from loadmaster.models.spec import Attention, Block, Embedding, Head, Linear, ModelSpec, Norm, Parameter, Tower
+from loadmaster.models.spec import (
+    Attention,
+    Block,
+    Embedding,
+    Head,
+    Linear,
+    ModelSpec,
+    Norm,
+    Parameter,
+    Tower,
+)
 from loadmaster.models.windows import FULL, SLIDING, layer_types, window
 from loadmaster.records import replace
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import attention, decoder, fused_gated_mlp, one_text, pre_norms, rms, shape
+from loadmaster.models.assembly import one_text
+from loadmaster.models.builders import attention, decoder, fused_gated_mlp, pre_norms, rms, shape
 from loadmaster.models.config import Config
 from loadmaster.models.rotary import rotary_dim
 from loadmaster.models.spec import Block, Head, ModelSpec, Tower
 
 
-def text(config: Config, root: str = "model", head: str = "lm_head", *, sandwich: bool = False) -> tuple[Tower, Head]:
+def text(
+    config: Config, root: str = "model", head: str = "lm_head", *, sandwich: bool = False
+) -> tuple[Tower, Head]:
     """The decoder and its head (transformers: models/glm/modeling_glm.py); GLM-4-0414 adds two norms."""
     of = shape(config)
     norms = pre_norms(of.hidden)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import one_text
+from loadmaster.models.assembly import one_text
 from loadmaster.models.config import Config
 from loadmaster.models.families import glm
 from loadmaster.models.spec import Head, ModelSpec, Tower

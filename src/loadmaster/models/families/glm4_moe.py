@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import attention, decoder, gated_mlp, head_norms, one_text, pre_norms, shape
+from typing import Any
+
+from loadmaster.models.assembly import one_text
+from loadmaster.models.builders import attention, decoder, gated_mlp, head_norms, pre_norms, shape
 from loadmaster.models.config import Config
 from loadmaster.models.families.deepseek_v2 import dense_first, routed
 from loadmaster.models.rotary import rotary_dim
@@ -12,7 +15,7 @@ from loadmaster.models.spec import Block, Head, ModelSpec, Tower
 def text(config: Config, root: str = "model", head: str = "lm_head") -> tuple[Tower, Head]:
     """The decoder and its head (transformers: models/glm4_moe/modeling_glm4_moe.py)."""
     of = shape(config)
-    norms = head_norms(of) if config.flag("use_qk_norm", default=False) else {}
+    norms: dict[str, Any] = head_norms(of) if config.flag("use_qk_norm", default=False) else {}
     mixer = attention(
         of,
         qkv_bias=config.flag("attention_bias", default=False),
@@ -22,7 +25,9 @@ def text(config: Config, root: str = "model", head: str = "lm_head") -> tuple[To
     dense = gated_mlp(of.hidden, of.width, of.activation)
     kinds = {
         "dense": Block(name="dense", mixer=mixer, feedforward=dense, norms=pre_norms(of.hidden)),
-        "experts": Block(name="experts", mixer=mixer, feedforward=routed(config, of), norms=pre_norms(of.hidden)),
+        "experts": Block(
+            name="experts", mixer=mixer, feedforward=routed(config, of), norms=pre_norms(of.hidden)
+        ),
     }
     return decoder(config, of, kinds, dense_first(config, of.layers), root=root, head=head)
 

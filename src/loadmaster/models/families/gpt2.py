@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import decoder, fused_attention, layer_norm, one_text, plain_mlp, shape
+from loadmaster.models.assembly import one_text
+from loadmaster.models.builders import decoder, fused_attention, layer_norm, plain_mlp, shape
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Attention, Block, Embedding, Head, Mlp, ModelSpec, Tower
 from loadmaster.records import replace
@@ -12,12 +13,20 @@ def text(config: Config, root: str = "transformer", head: str = "lm_head") -> tu
     """The decoder and its head (transformers: models/gpt2/modeling_gpt2.py; its Conv1D is a linear layer)."""
     hidden = config.count("n_embd", "hidden_size")
     width = config.maybe("n_inner", "intermediate_size") or 4 * hidden
-    of = shape(config, hidden=hidden, width=width, activation=config.text("activation_function", default="gelu_new"))
+    of = shape(
+        config, hidden=hidden, width=width, activation=config.text("activation_function", default="gelu_new")
+    )
     positions = config.count("n_positions", "n_ctx", default=1024)
     config.ignore("n_ctx", "add_cross_attention")
     block = Block(
         mixer=fused_attention(
-            of, prefix="attn", name="c_attn", output="c_proj", qkv_bias=True, out_bias=True, position="learned"
+            of,
+            prefix="attn",
+            name="c_attn",
+            output="c_proj",
+            qkv_bias=True,
+            out_bias=True,
+            position="learned",
         ),
         feedforward=plain_mlp(hidden, width, of.activation, names=("c_fc", "c_proj")),
         norms=(("pre_mixer", layer_norm("ln_1", hidden)), ("pre_feedforward", layer_norm("ln_2", hidden))),
@@ -41,7 +50,10 @@ def _inputs_first(block: Block) -> Block:
     mixer, part = block.mixer, block.feedforward
     if not isinstance(mixer, Attention) or not isinstance(part, Mlp):
         raise AssertionError(block)
-    flip = [replace(each, inputs_first=True) for each in (*mixer.projections, mixer.output, *part.projections, part.output)]
+    flip = [
+        replace(each, inputs_first=True)
+        for each in (*mixer.projections, mixer.output, *part.projections, part.output)
+    ]
     return replace(
         block,
         mixer=replace(mixer, projections=(flip[0],), output=flip[1]),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import attention, decoder, experts, one_text, pre_norms, shape
+from loadmaster.models.assembly import one_text
+from loadmaster.models.builders import attention, decoder, experts, pre_norms, shape
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Block, Head, ModelSpec, Parameter, Tower
 from loadmaster.models.windows import FULL, SLIDING, layer_types, window

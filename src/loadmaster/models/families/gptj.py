@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import attention, decoder, layer_norm, one_text, plain_mlp, shape
+from loadmaster.models.assembly import one_text
+from loadmaster.models.builders import attention, decoder, layer_norm, plain_mlp, shape
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Block, Head, ModelSpec, Tower
 
@@ -16,7 +17,10 @@ def text(config: Config, root: str = "transformer", head: str = "lm_head") -> tu
     config.ignore("attention_bias", "mlp_bias", "parallel_residual")
     block = Block(
         mixer=attention(
-            of, prefix="attn", output="out_proj", rotary_dim=config.count("rotary_dim", default=64, most=of.head_dim)
+            of,
+            prefix="attn",
+            output="out_proj",
+            rotary_dim=config.count("rotary_dim", default=64, most=of.head_dim),
         ),
         feedforward=plain_mlp(hidden, width, activation, names=("fc_in", "fc_out")),
         norms=(("pre_mixer", layer_norm("ln_1", hidden)),),

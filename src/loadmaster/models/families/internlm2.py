@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import decoder, fused_attention, gated_mlp, one_text, rms, shape
+from loadmaster.models.assembly import one_text
+from loadmaster.models.builders import decoder, fused_attention, gated_mlp, rms, shape
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Block, Head, ModelSpec, Tower
 
@@ -13,8 +14,13 @@ def text(config: Config, root: str = "model", head: str = "output") -> tuple[Tow
     bias = config.flag("bias", default=True)
     block = Block(
         mixer=fused_attention(of, prefix="attention", name="wqkv", output="wo", qkv_bias=bias, out_bias=bias),
-        feedforward=gated_mlp(of.hidden, of.width, of.activation, prefix="feed_forward", names=("w1", "w3", "w2")),
-        norms=(("pre_mixer", rms("attention_norm", of.hidden)), ("pre_feedforward", rms("ffn_norm", of.hidden))),
+        feedforward=gated_mlp(
+            of.hidden, of.width, of.activation, prefix="feed_forward", names=("w1", "w3", "w2")
+        ),
+        norms=(
+            ("pre_mixer", rms("attention_norm", of.hidden)),
+            ("pre_feedforward", rms("ffn_norm", of.hidden)),
+        ),
     )
     return decoder(config, of, block, root=root, head=head, embedding="tok_embeddings")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import attention, decoder, experts, gated_mlp, one_text, rms, shape
+from loadmaster.models.assembly import one_text
+from loadmaster.models.builders import attention, decoder, experts, gated_mlp, rms, shape
 from loadmaster.models.config import Config
 from loadmaster.models.families.mamba import rank, selective
 from loadmaster.models.spec import Block, Experts, FeedForward, Head, Mixer, ModelSpec, StateSpace, Tower
@@ -27,8 +28,14 @@ def _mamba(config: Config, hidden: int) -> StateSpace:
 def text(config: Config, root: str = "model", head: str = "lm_head") -> tuple[Tower, Head]:
     """The decoder and its head (transformers: models/jamba/modeling_jamba.py)."""
     of = shape(config)
-    period, offset = config.count("attn_layer_period", default=8), config.count("attn_layer_offset", default=4, least=0)
-    every, start = config.count("expert_layer_period", default=2), config.count("expert_layer_offset", default=1, least=0)
+    period, offset = (
+        config.count("attn_layer_period", default=8),
+        config.count("attn_layer_offset", default=4, least=0),
+    )
+    every, start = (
+        config.count("expert_layer_period", default=2),
+        config.count("expert_layer_offset", default=1, least=0),
+    )
     count = config.count("num_experts", default=16)
     moe: Experts | None = None
     if count > 1:
@@ -43,9 +50,15 @@ def text(config: Config, root: str = "model", head: str = "lm_head") -> tuple[To
         )
     config.ignore("num_experts_per_tok", "sliding_window")
     dense = gated_mlp(of.hidden, of.width, of.activation, prefix="feed_forward")
-    mixers: dict[str, Mixer] = {"attention": attention(of, position="none"), "mamba": _mamba(config, of.hidden)}
+    mixers: dict[str, Mixer] = {
+        "attention": attention(of, position="none"),
+        "mamba": _mamba(config, of.hidden),
+    }
     parts: dict[str, FeedForward] = {"": dense, "_experts": moe or dense}
-    norms = (("pre_mixer", rms("input_layernorm", of.hidden)), ("pre_feedforward", rms("pre_ff_layernorm", of.hidden)))
+    norms = (
+        ("pre_mixer", rms("input_layernorm", of.hidden)),
+        ("pre_feedforward", rms("pre_ff_layernorm", of.hidden)),
+    )
     kinds = {
         f"{name}{end}": Block(name=f"{name}{end}", mixer=mixer, feedforward=part, norms=norms)
         for name, mixer in mixers.items()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import attention, decoder, gated_mlp, one_text, pre_norms, shape
+from loadmaster.models.assembly import one_text
+from loadmaster.models.builders import attention, decoder, gated_mlp, pre_norms, shape
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Block, Head, ModelSpec, Tower
 
@@ -13,7 +14,9 @@ def text(config: Config, root: str = "model", head: str = "lm_head") -> tuple[To
     bias = config.flag("attention_bias", default=False)
     block = Block(
         mixer=attention(of, qkv_bias=bias, out_bias=bias),
-        feedforward=gated_mlp(of.hidden, of.width, of.activation, bias=config.flag("mlp_bias", default=False)),
+        feedforward=gated_mlp(
+            of.hidden, of.width, of.activation, bias=config.flag("mlp_bias", default=False)
+        ),
         norms=pre_norms(of.hidden),
     )
     return decoder(config, of, block, root=root, head=head)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import assemble, attention, layer_norm, plain_mlp
+from loadmaster.models.assembly import assemble
+from loadmaster.models.builders import attention, layer_norm, plain_mlp
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Block, Linear, ModelSpec, Parameter, Tower
 from loadmaster.models.vision import patches, vision_shape

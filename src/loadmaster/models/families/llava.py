@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import assemble
+from loadmaster.models.assembly import assemble
 from loadmaster.models.config import Config
 from loadmaster.models.nested import text_part, vision_part
 from loadmaster.models.spec import Linear, ModelSpec

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import Shape, decoder, one_text, rms
+from loadmaster.models.assembly import one_text
+from loadmaster.models.builders import Shape, decoder, rms
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Block, Head, Linear, ModelSpec, Norm, Parameter, StateSpace, Tower
 
@@ -20,7 +21,7 @@ def selective(
     inner_norms: tuple[tuple[str, Norm], ...] = (),
 ) -> StateSpace:
     """Mamba's mixer (arXiv:2312.00752 §3.4; transformers: models/mamba/modeling_mamba.py, MambaMixer)."""
-    conv = (Parameter(name=f"{prefix}.conv1d.weight", shape=(inner, 1, kernel)),)
+    conv: tuple[Parameter, ...] = (Parameter(name=f"{prefix}.conv1d.weight", shape=(inner, 1, kernel)),)
     if conv_bias:
         conv = (*conv, Parameter(name=f"{prefix}.conv1d.bias", shape=(inner,)))
     return StateSpace(
@@ -55,7 +56,9 @@ def rank(config: Config, name: str, hidden: int) -> int:
 def bare(config: Config, hidden: int) -> Shape:
     """A shape for networks without attention: its head fields describe nothing."""
     layers = config.layers("num_hidden_layers", "n_layer")
-    return Shape(hidden=hidden, layers=layers, heads=1, kv_heads=1, head_dim=hidden, width=hidden, activation="silu")
+    return Shape(
+        hidden=hidden, layers=layers, heads=1, kv_heads=1, head_dim=hidden, width=hidden, activation="silu"
+    )
 
 
 def text(config: Config, root: str = "backbone", head: str = "lm_head") -> tuple[Tower, Head]:
@@ -76,7 +79,9 @@ def text(config: Config, root: str = "backbone", head: str = "lm_head") -> tuple
     )
     block = Block(mixer=mixer, norms=(("pre_mixer", rms("norm", hidden)),))
     final = rms(f"{root}.norm_f", hidden)
-    return decoder(config, of, block, root=root, head=head, tied_default=True, embedding="embeddings", final=final)
+    return decoder(
+        config, of, block, root=root, head=head, tied_default=True, embedding="embeddings", final=final
+    )
 
 
 def read(config: Config) -> ModelSpec:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import decoder, one_text, rms
+from loadmaster.models.assembly import one_text
+from loadmaster.models.builders import decoder, rms
 from loadmaster.models.config import Config
 from loadmaster.models.families.mamba import bare
 from loadmaster.models.spec import Block, Head, Linear, ModelSpec, Parameter, StateSpace, Tower
@@ -14,7 +15,9 @@ def mixer(config: Config, hidden: int) -> StateSpace:
     head_dim = config.count("head_dim", default=64)
     heads = config.count("num_heads", default=max(1, inner // head_dim))
     if heads * head_dim != inner:
-        raise config.fault("num_heads", f"{inner // head_dim}, because heads × head_dim is the inner width {inner}")
+        raise config.fault(
+            "num_heads", f"{inner // head_dim}, because heads × head_dim is the inner width {inner}"
+        )
     state, groups = config.count("state_size", default=128), config.count("n_groups", default=8)
     kernel = config.count("conv_kernel", default=4)
     bias = config.flag("use_bias", default=False)
@@ -36,7 +39,9 @@ def mixer(config: Config, hidden: int) -> StateSpace:
         heads=heads,
         head_dim=head_dim,
         groups=groups,
-        projections=(Linear(name="mixer.in_proj", inputs=hidden, outputs=inner + channels + heads, bias=bias),),
+        projections=(
+            Linear(name="mixer.in_proj", inputs=hidden, outputs=inner + channels + heads, bias=bias),
+        ),
         output=Linear(name="mixer.out_proj", inputs=inner, outputs=hidden, bias=bias),
         extra=tuple(extra),
         inner_norms=(("output", rms("mixer.norm", inner)),),

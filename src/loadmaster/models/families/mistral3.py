@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import assemble, rms
+from loadmaster.models.assembly import assemble
+from loadmaster.models.builders import rms
 from loadmaster.models.config import Config
 from loadmaster.models.nested import text_part, vision_part
 from loadmaster.models.spec import Linear, ModelSpec

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import attention, decoder, experts, one_text, pre_norms, shape
+from loadmaster.models.assembly import one_text
+from loadmaster.models.builders import attention, decoder, experts, pre_norms, shape
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Block, Head, ModelSpec, Tower
 from loadmaster.models.windows import window
@@ -19,7 +20,9 @@ def text(config: Config, root: str = "model", head: str = "lm_head") -> tuple[To
         per_token=config.count("num_experts_per_tok"),
     )
     config.ignore("num_experts")
-    block = Block(mixer=attention(of, window=window(config, None)), feedforward=moe, norms=pre_norms(of.hidden))
+    block = Block(
+        mixer=attention(of, window=window(config, None)), feedforward=moe, norms=pre_norms(of.hidden)
+    )
     return decoder(config, of, block, root=root, head=head)
 
 

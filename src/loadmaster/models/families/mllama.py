@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import Shape, assemble, attention, decoder, encoder_shape, gated_mlp, head_norms
-from loadmaster.models.builders import layer_norm, plain_mlp, pre_norms, shape
+from loadmaster.models.assembly import assemble
+from loadmaster.models.builders import (
+    Shape,
+    attention,
+    decoder,
+    encoder_shape,
+    gated_mlp,
+    head_norms,
+    layer_norm,
+    plain_mlp,
+    pre_norms,
+    shape,
+)
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Block, Embedding, Head, Linear, ModelSpec, Parameter, Tower
 from loadmaster.models.vision import patch_weight, patches
@@ -30,14 +41,23 @@ def _decoder(config: Config) -> tuple[Tower, Head]:
     crossing = set(config.counts("cross_attention_layers"))
     gates = tuple(Parameter(name=f"cross_attn_{part}_gate", shape=(1,)) for part in ("attn", "mlp"))
     cross = attention(
-        of, prefix="cross_attn", position="none", causal=False, cross=True, **head_norms(of, prefix="cross_attn")
+        of,
+        prefix="cross_attn",
+        position="none",
+        causal=False,
+        cross=True,
+        **head_norms(of, prefix="cross_attn"),
     )
     feedforward = gated_mlp(of.hidden, of.width, of.activation)
     norms = pre_norms(of.hidden)
     kinds = {
         "layer": Block(name="layer", mixer=attention(of), feedforward=feedforward, norms=norms),
         "cross": Block(
-            name="cross", cross=cross, feedforward=feedforward, norms=(("pre_cross", norms[0][1]), norms[1]), extra=gates
+            name="cross",
+            cross=cross,
+            feedforward=feedforward,
+            norms=(("pre_cross", norms[0][1]), norms[1]),
+            extra=gates,
         ),
     }
     order = ["cross" if index in crossing else "layer" for index in range(of.layers)]
@@ -76,7 +96,12 @@ def _vision(config: Config, text_hidden: int) -> tuple[Tower, Tower]:
     tables = [
         Embedding(name=f"{place}.tile_embedding", role="position", rows=rows, width=tiles * per_tile * wide),
         *(
-            Embedding(name=f"{root}.{end}_tile_positional_embedding.embedding", role="position", rows=rows, width=tiles * wide)
+            Embedding(
+                name=f"{root}.{end}_tile_positional_embedding.embedding",
+                role="position",
+                rows=rows,
+                width=tiles * wide,
+            )
             for end in ("pre", "post")
         ),
     ]
@@ -93,7 +118,9 @@ def _vision(config: Config, text_hidden: int) -> tuple[Tower, Tower]:
     kept = len(config.counts("intermediate_layers_indices"))
     config.ignore("vision_output_dim")
     deep = config.layers("num_global_layers")
-    bridge = Linear(name="model.multi_modal_projector", inputs=wide * (1 + kept), outputs=text_hidden, bias=True)
+    bridge = Linear(
+        name="model.multi_modal_projector", inputs=wide * (1 + kept), outputs=text_hidden, bias=True
+    )
     config.report_unknown()
     local = Tower(
         name="vision",

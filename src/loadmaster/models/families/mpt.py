@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import decoder, fused_attention, layer_norm, one_text, plain_mlp, shape
+from loadmaster.models.assembly import one_text
+from loadmaster.models.builders import decoder, fused_attention, layer_norm, plain_mlp, shape
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Block, Head, ModelSpec, Tower
 
@@ -12,13 +13,19 @@ def text(config: Config, root: str = "transformer", head: str = "lm_head") -> tu
     hidden = config.count("d_model", "hidden_size")
     ratio = config.count("expansion_ratio", default=4)
     of = shape(config, hidden=hidden, width=ratio * hidden, activation="gelu")
-    config.ignore("intermediate_size", "no_bias", "learned_pos_emb", "embedding_fraction", "resid_pdrop", "emb_pdrop")
+    config.ignore(
+        "intermediate_size", "no_bias", "learned_pos_emb", "embedding_fraction", "resid_pdrop", "emb_pdrop"
+    )
     config.ignore("hidden_act", "verbose", "tokenizer_name", "max_seq_len")
     nested = config.fields.get("attn_config")
     clip = isinstance(nested, dict) and bool(nested.get("clip_qkv"))
     block = Block(
-        mixer=fused_attention(of, prefix="attn", name="Wqkv", output="out_proj", position="alibi", clip_qkv=clip),
-        feedforward=plain_mlp(hidden, of.width, of.activation, prefix="ffn", names=("up_proj", "down_proj"), bias=False),
+        mixer=fused_attention(
+            of, prefix="attn", name="Wqkv", output="out_proj", position="alibi", clip_qkv=clip
+        ),
+        feedforward=plain_mlp(
+            hidden, of.width, of.activation, prefix="ffn", names=("up_proj", "down_proj"), bias=False
+        ),
         norms=(
             ("pre_mixer", layer_norm("norm_1", hidden, bias=False)),
             ("pre_feedforward", layer_norm("norm_2", hidden, bias=False)),
@@ -26,7 +33,15 @@ def text(config: Config, root: str = "transformer", head: str = "lm_head") -> tu
     )
     final = layer_norm(f"{root}.norm_f", hidden, bias=False)
     return decoder(
-        config, of, block, root=root, head=head, tied_default=True, prefix="blocks", embedding="wte", final=final
+        config,
+        of,
+        block,
+        root=root,
+        head=head,
+        tied_default=True,
+        prefix="blocks",
+        embedding="wte",
+        final=final,
     )
 
 

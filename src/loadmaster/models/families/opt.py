@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import attention, decoder, layer_norm, one_text, plain_mlp, shape
+from loadmaster.models.assembly import one_text
+from loadmaster.models.builders import attention, decoder, layer_norm, plain_mlp, shape
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Block, Embedding, Head, Linear, ModelSpec, Tower
 from loadmaster.records import replace
@@ -47,7 +48,9 @@ def text(config: Config, root: str = "model.decoder", head: str = "lm_head") -> 
         final=final,
         token_width=token,
         linears=around,
-        embeddings=(Embedding(name=f"{root}.embed_positions", role="position", rows=positions, width=of.hidden),),
+        embeddings=(
+            Embedding(name=f"{root}.embed_positions", role="position", rows=positions, width=of.hidden),
+        ),
     )
     if not last:
         tower = replace(tower, norms=())

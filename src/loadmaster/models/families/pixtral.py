@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import assemble, attention, encoder_shape, gated_mlp, rms
+from loadmaster.models.assembly import assemble
+from loadmaster.models.builders import attention, encoder_shape, gated_mlp, rms
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Block, ModelSpec, Tower
 from loadmaster.models.vision import patch_weight, patches
@@ -22,12 +23,15 @@ def vision(config: Config, root: str) -> Tower:
         config.count("num_attention_heads"),
         config.count("intermediate_size"),
         config.text("hidden_act", default="gelu"),
-        config.maybe("head_dim"),
+        head_dim=config.maybe("head_dim"),
     )
     block = Block(
         mixer=attention(of, prefix="attention", causal=False),
         feedforward=gated_mlp(of.hidden, of.width, of.activation, prefix="feed_forward"),
-        norms=(("pre_mixer", rms("attention_norm", of.hidden)), ("pre_feedforward", rms("ffn_norm", of.hidden))),
+        norms=(
+            ("pre_mixer", rms("attention_norm", of.hidden)),
+            ("pre_feedforward", rms("ffn_norm", of.hidden)),
+        ),
     )
     tokens = patches(config)
     extra = patch_weight(config, f"{root}.patch_conv", of.hidden, bias=False)

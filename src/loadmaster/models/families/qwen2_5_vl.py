@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import assemble, encoder_shape, fused_attention, gated_mlp, rms
+from loadmaster.models.assembly import assemble
+from loadmaster.models.builders import encoder_shape, fused_attention, gated_mlp, rms
 from loadmaster.models.config import Config
 from loadmaster.models.families import qwen2
 from loadmaster.models.nested import nested
@@ -63,7 +64,9 @@ def _vision(config: Config) -> Tower:
             Linear(name=f"{root}.merger.mlp.0", inputs=folded, outputs=folded, bias=True),
             Linear(name=f"{root}.merger.mlp.2", inputs=folded, outputs=outer, bias=True),
         ),
-        extra=(Parameter(name=f"{root}.patch_embed.proj.weight", shape=(of.hidden, channels, time, side, side)),),
+        extra=(
+            Parameter(name=f"{root}.patch_embed.proj.weight", shape=(of.hidden, channels, time, side, side)),
+        ),
         modality="vision",
     )
 

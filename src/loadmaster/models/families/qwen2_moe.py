@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import Shape, attention, decoder, experts, gated_mlp, one_text, pre_norms, shape
+from loadmaster.models.assembly import one_text
+from loadmaster.models.builders import Shape, attention, decoder, experts, gated_mlp, pre_norms, shape
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Attention, Block, Experts, Head, Linear, Mlp, ModelSpec, Tower
 from loadmaster.models.windows import FULL, SLIDING, switched
@@ -15,7 +16,9 @@ def sparse(config: Config, layers: int) -> list[bool]:
     return [index not in dense and (index + 1) % step == 0 for index in range(layers)]
 
 
-def blocks(attentions: dict[str, Attention], feedforwards: dict[bool, Mlp | Experts], hidden: int) -> dict[str, Block]:
+def blocks(
+    attentions: dict[str, Attention], feedforwards: dict[bool, Mlp | Experts], hidden: int
+) -> dict[str, Block]:
     """A block for each pair of attention kind and feed-forward kind, named after both."""
     return {
         f"{name}{'' if sparse else '_dense'}": Block(
@@ -54,7 +57,10 @@ def text(config: Config, root: str = "model", head: str = "lm_head") -> tuple[To
     kinds, size = switched(config, of.layers)
     bias = config.flag("qkv_bias", default=True)
     config.ignore("attention_bias", "attention_out_bias")
-    feedforwards = {True: shared_experts(config, of), False: gated_mlp(of.hidden, of.width, of.activation)}
+    feedforwards: dict[bool, Mlp | Experts] = {
+        True: shared_experts(config, of),
+        False: gated_mlp(of.hidden, of.width, of.activation),
+    }
     attentions = {
         FULL: attention(of, qkv_bias=bias),
         SLIDING: attention(of, qkv_bias=bias, window=size),

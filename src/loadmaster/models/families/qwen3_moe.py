@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import attention, decoder, experts, gated_mlp, head_norms, one_text, shape
+from loadmaster.models.assembly import one_text
+from loadmaster.models.builders import attention, decoder, experts, gated_mlp, head_norms, shape
 from loadmaster.models.config import Config
 from loadmaster.models.families.qwen2_moe import blocks, order, sparse
 from loadmaster.models.spec import Head, ModelSpec, Tower
@@ -23,7 +24,9 @@ def text(config: Config, root: str = "model", head: str = "lm_head") -> tuple[To
         per_token=config.count("num_experts_per_tok"),
     )
     mixer = attention(of, qkv_bias=bias, out_bias=bias, window=size, **head_norms(of))
-    table = blocks({FULL: mixer}, {True: moe, False: gated_mlp(of.hidden, of.width, of.activation)}, of.hidden)
+    table = blocks(
+        {FULL: mixer}, {True: moe, False: gated_mlp(of.hidden, of.width, of.activation)}, of.hidden
+    )
     kinds = order([FULL] * of.layers, sparse(config, of.layers))
     return decoder(config, of, table, kinds, root=root, head=head)
 

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import Shape, attention, decoder, gated_mlp, head_norms, one_text, pre_norms, rms, shape
+from loadmaster.models.assembly import one_text
+from loadmaster.models.builders import Shape, attention, decoder, gated_mlp, head_norms, pre_norms, rms, shape
 from loadmaster.models.config import Config
 from loadmaster.models.families.qwen2_moe import order, shared_experts, sparse
 from loadmaster.models.rotary import rotary_dim
-from loadmaster.models.spec import Attention, Block, Head, Linear, ModelSpec, Parameter, StateSpace, Tower
+from loadmaster.models.spec import (
+    Attention,
+    Block,
+    FeedForward,
+    Head,
+    Linear,
+    Mixer,
+    ModelSpec,
+    Parameter,
+    StateSpace,
+    Tower,
+)
 from loadmaster.models.windows import FULL, LINEAR, layer_types
 from loadmaster.records import replace
 
@@ -62,8 +74,11 @@ def text(config: Config, root: str = "model", head: str = "lm_head") -> tuple[To
     of = shape(config)
     every = config.count("full_attention_interval", default=4)
     kinds = layer_types(config, of.layers, lambda index: LINEAR if (index + 1) % every else FULL)
-    mixers = {FULL: gated_attention(config, of), LINEAR: gated_delta(config, of)}
-    feedforwards = {"": shared_experts(config, of), "_dense": gated_mlp(of.hidden, of.width, of.activation)}
+    mixers: dict[str, Mixer] = {FULL: gated_attention(config, of), LINEAR: gated_delta(config, of)}
+    feedforwards: dict[str, FeedForward] = {
+        "": shared_experts(config, of),
+        "_dense": gated_mlp(of.hidden, of.width, of.activation),
+    }
     table = {
         f"{kind}{end}": Block(
             name=f"{kind}{end}", mixer=mixer, feedforward=part, norms=pre_norms(of.hidden, plus_one=True)

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import assemble
+from loadmaster.models.assembly import assemble
 from loadmaster.models.config import Config
-from loadmaster.models.diffusion import TIME_CHANNELS, context_feedforward, feedforward, image_attention, joint_attention, modulation, two_step
+from loadmaster.models.diffusion import (
+    TIME_CHANNELS,
+    context_feedforward,
+    feedforward,
+    image_attention,
+    joint_attention,
+    modulation,
+    two_step,
+)
 from loadmaster.models.spec import Block, Convolution, Linear, ModelSpec, Norm, Tower
 from loadmaster.records import replace
 
 
 def _block(width: int, heads: int, *, normed: bool, dual: bool, last: bool) -> Block:
     attention, added, norms = joint_attention("attn", width, heads, context_out=not last, normed=normed)
-    linears = [modulation("norm1", width, 9 if dual else 6), modulation("norm1_context", width, 2 if last else 6)]
+    linears = [
+        modulation("norm1", width, 9 if dual else 6),
+        modulation("norm1_context", width, 2 if last else 6),
+    ]
     linears += added
     if dual:
         second = image_attention("attn2", width, heads, bias=True)
         linears += [replace(linear, role="attention") for linear in (*second.projections, second.output)]
         if normed:
             size = width // heads
-            norms = (*norms, *((f"second_{side}", Norm(kind="rms", size=size, name=f"attn2.norm_{side}")) for side in "qk"))
+            norms = (
+                *norms,
+                *(
+                    (f"second_{side}", Norm(kind="rms", size=size, name=f"attn2.norm_{side}"))
+                    for side in "qk"
+                ),
+            )
     if not last:
         linears += context_feedforward(width)
     return Block(
@@ -32,7 +49,10 @@ def _block(width: int, heads: int, *, normed: bool, dual: bool, last: bool) -> B
 
 def component(config: Config, name: str) -> Tower:
     """The transformer as a tower (diffusers: models/transformers/transformer_sd3.py)."""
-    heads, size = config.count("num_attention_heads", default=18), config.count("attention_head_dim", default=64)
+    heads, size = (
+        config.count("num_attention_heads", default=18),
+        config.count("attention_head_dim", default=64),
+    )
     width, layers = heads * size, config.layers("num_layers", default=18)
     patch = config.count("patch_size", default=2)
     channels = config.count("in_channels", default=16)
@@ -43,7 +63,8 @@ def component(config: Config, name: str) -> Tower:
     if caption != width:
         raise config.fault("caption_projection_dim", f"{width}, the width of the transformer")
     kinds: dict[tuple[bool, bool], int] = {}
-    blocks, layout = [], []
+    blocks: list[Block] = []
+    layout = []
     for index in range(layers):
         key = (index in dual, index == layers - 1)
         if key not in kinds:
@@ -54,12 +75,21 @@ def component(config: Config, name: str) -> Tower:
     config.ignore("pos_embed_max_size")
     linears = (
         *two_step("time_text_embed.timestep_embedder", TIME_CHANNELS, width),
-        *two_step("time_text_embed.text_embedder", config.count("pooled_projection_dim", default=2048), width),
-        Linear(name="context_embedder", inputs=config.count("joint_attention_dim", default=4096), outputs=width, bias=True),
+        *two_step(
+            "time_text_embed.text_embedder", config.count("pooled_projection_dim", default=2048), width
+        ),
+        Linear(
+            name="context_embedder",
+            inputs=config.count("joint_attention_dim", default=4096),
+            outputs=width,
+            bias=True,
+        ),
         modulation("norm_out", width, 2),
         Linear(name="proj_out", inputs=width, outputs=patch**2 * outputs, bias=True),
     )
-    cut = Convolution(name="pos_embed.proj", inputs=channels, outputs=width, kernel=(patch, patch), stride=patch)
+    cut = Convolution(
+        name="pos_embed.proj", inputs=channels, outputs=width, kernel=(patch, patch), stride=patch
+    )
     config.report_unknown()
     return Tower(
         name=name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import assemble
+from loadmaster.models.assembly import assemble
 from loadmaster.models.config import Config
 from loadmaster.models.spec import ModelSpec, Tower
 from loadmaster.models.vision import clip_tower

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import attention, decoder, gated_mlp, layer_norm, one_text, shape
+from loadmaster.models.assembly import one_text
+from loadmaster.models.builders import attention, decoder, gated_mlp, layer_norm, shape
 from loadmaster.models.config import Config
 from loadmaster.models.rotary import rotary_dim
 from loadmaster.models.spec import Block, Head, ModelSpec, Norm, Tower
@@ -20,7 +21,10 @@ def text(config: Config, root: str = "model", head: str = "lm_head") -> tuple[To
         # One LayerNorm without bias for each head, not one shared by all.
         names = [("q", of.heads), ("k", of.kv_heads)]
         inner = tuple(
-            (f"{side}_{head}", layer_norm(f"self_attn.{side}_layernorm.norms.{head}", of.head_dim, bias=False))
+            (
+                f"{side}_{head}",
+                layer_norm(f"self_attn.{side}_layernorm.norms.{head}", of.head_dim, bias=False),
+            )
             for side, count in names
             for head in range(count)
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import Shape, assemble, attention, gated_mlp, plain_mlp, rms, shape
+from loadmaster.models.assembly import assemble
+from loadmaster.models.builders import Shape, attention, gated_mlp, plain_mlp, rms, shape
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Attention, Block, Embedding, Head, Mlp, ModelSpec, Norm, Parameter, Tower
 
@@ -19,7 +20,9 @@ def _feedforward(of: Shape, kind: str, place: int) -> Mlp:
 
 def _attention(of: Shape, buckets: int, *, first: bool, causal: bool) -> Attention:
     table = Parameter(
-        name="layer.0.SelfAttention.relative_attention_bias.weight", shape=(buckets, of.heads), role="position"
+        name="layer.0.SelfAttention.relative_attention_bias.weight",
+        shape=(buckets, of.heads),
+        role="position",
     )
     return attention(
         of,
@@ -40,7 +43,13 @@ def tower(config: Config, of: Shape, layers: int, *, name: str, cross: bool, emb
     other = None
     if cross:
         other = attention(
-            of, prefix="layer.1.EncDecAttention", names=_NAMES, output="o", position="none", causal=False, cross=True
+            of,
+            prefix="layer.1.EncDecAttention",
+            names=_NAMES,
+            output="o",
+            position="none",
+            causal=False,
+            cross=True,
         )
         norms = (*norms, ("pre_cross", rms("layer.1.layer_norm", of.hidden)))
     last = 2 if cross else 1
@@ -55,7 +64,11 @@ def tower(config: Config, of: Shape, layers: int, *, name: str, cross: bool, emb
         )
         for first in (True, False)
     )
-    table = Embedding(name=embedding, role="token", rows=of.vocab or config.count("vocab_size"), width=of.hidden) if embedding else None
+    table = (
+        Embedding(name=embedding, role="token", rows=of.vocab or config.count("vocab_size"), width=of.hidden)
+        if embedding
+        else None
+    )
     return Tower(
         name=name,
         hidden=of.hidden,
@@ -69,7 +82,13 @@ def tower(config: Config, of: Shape, layers: int, *, name: str, cross: bool, emb
 
 def sizes(config: Config) -> Shape:
     """T5's own names for the usual sizes."""
-    return shape(config, hidden=config.count("d_model"), head_dim=config.count("d_kv"), width=config.count("d_ff"), activation="relu")
+    return shape(
+        config,
+        hidden=config.count("d_model"),
+        head_dim=config.count("d_kv"),
+        width=config.count("d_ff"),
+        activation="relu",
+    )
 
 
 def encoder(config: Config) -> Tower:

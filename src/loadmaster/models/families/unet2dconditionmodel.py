@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import assemble, layer_norm
+from loadmaster.models.assembly import assemble
+from loadmaster.models.builders import layer_norm
 from loadmaster.models.config import Config
 from loadmaster.models.diffusion import (
     conv,
@@ -52,7 +53,9 @@ def _transformer(levels: _Levels, name: str, level: int, scale: int) -> list[Blo
     place = f"{name}.transformer_blocks.{{}}"
     ends: tuple[tuple[Convolution, ...], tuple[Linear, ...]]
     if levels.linear:
-        pair = tuple(Linear(name=f"{name}.proj_{end}", inputs=width, outputs=width, bias=True) for end in ("in", "out"))
+        pair = tuple(
+            Linear(name=f"{name}.proj_{end}", inputs=width, outputs=width, bias=True) for end in ("in", "out")
+        )
         ends = ((), pair)
     else:
         ends = (tuple(conv(f"{name}.proj_{end}", width, width, 1) for end in ("in", "out")), ())
@@ -129,9 +132,15 @@ def component(config: Config, name: str) -> Tower:
     first = levels.channels[0]
     linears = list(two_step("time_embedding", first, levels.time))
     if config.text("addition_embed_type", default="none") == "text_time":
-        linears += two_step("add_embedding", config.count("projection_class_embeddings_input_dim"), levels.time)
-    config.ignore("addition_time_embed_dim", "norm_num_groups", "center_input_sample", "flip_sin_to_cos", "freq_shift")
-    config.ignore("downsample_padding", "mid_block_scale_factor", "norm_eps", "upcast_attention", "text_encoder", "vae")
+        linears += two_step(
+            "add_embedding", config.count("projection_class_embeddings_input_dim"), levels.time
+        )
+    config.ignore(
+        "addition_time_embed_dim", "norm_num_groups", "center_input_sample", "flip_sin_to_cos", "freq_shift"
+    )
+    config.ignore(
+        "downsample_padding", "mid_block_scale_factor", "norm_eps", "upcast_attention", "text_encoder", "vae"
+    )
     sequence = [*_down(levels), *_middle(levels), *_up(levels)]
     blocks, layout = fold(sequence)
     inputs, outputs = config.count("in_channels", default=4), config.count("out_channels", default=4)

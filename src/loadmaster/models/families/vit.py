@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import assemble, attention, layer_norm, plain_mlp
+from loadmaster.models.assembly import assemble
+from loadmaster.models.builders import attention, layer_norm, plain_mlp
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Block, Head, ModelSpec, Parameter, Tower
 from loadmaster.models.vision import patch_weight, patches, vision_shape
@@ -24,7 +25,9 @@ def read(config: Config) -> ModelSpec:
     bias = config.flag("qkv_bias", default=True)
     config.ignore("pooler_output_size", "attention_bias", "mlp_bias")
     block = Block(
-        mixer=attention(of, prefix="attention", qkv_bias=bias, out_bias=True, position="learned", causal=False),
+        mixer=attention(
+            of, prefix="attention", qkv_bias=bias, out_bias=True, position="learned", causal=False
+        ),
         feedforward=plain_mlp(of.hidden, of.width, of.activation),
         norms=(
             ("pre_mixer", layer_norm("layernorm_before", of.hidden)),
@@ -33,7 +36,9 @@ def read(config: Config) -> ModelSpec:
     )
     extra = (
         Parameter(name=f"{root}.embeddings.cls_token", shape=(1, 1, of.hidden)),
-        Parameter(name=f"{root}.embeddings.position_embeddings", shape=(1, tokens, of.hidden), role="position"),
+        Parameter(
+            name=f"{root}.embeddings.position_embeddings", shape=(1, tokens, of.hidden), role="position"
+        ),
         *patch_weight(config, f"{root}.embeddings.patch_embeddings.projection", of.hidden, bias=True),
     )
     count = labels(config)
@@ -49,5 +54,9 @@ def read(config: Config) -> ModelSpec:
         tokens=tokens,
         modality="vision",
     )
-    head = Head(name="classifier", vocab=count, inputs=of.hidden, tied=False, bias=True, per_token=False) if count else None
+    head = (
+        Head(name="classifier", vocab=count, inputs=of.hidden, tied=False, bias=True, per_token=False)
+        if count
+        else None
+    )
     return assemble(config, [tower], head)

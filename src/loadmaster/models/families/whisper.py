@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loadmaster.models.builders import Shape, assemble, attention, encoder_shape, layer_norm, plain_mlp
+from loadmaster.models.assembly import assemble
+from loadmaster.models.builders import Shape, attention, encoder_shape, layer_norm, plain_mlp
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Attention, Block, Embedding, Head, ModelSpec, Norm, Parameter, Tower
 
@@ -58,7 +59,9 @@ def _encoder(config: Config, of: Shape) -> Tower:
         prefix=f"{root}.layers",
         blocks=(_block(of, cross=False),),
         layout=(0,) * of.layers,
-        embeddings=(Embedding(name=f"{root}.embed_positions", role="position", rows=frames, width=of.hidden),),
+        embeddings=(
+            Embedding(name=f"{root}.embed_positions", role="position", rows=frames, width=of.hidden),
+        ),
         norms=(("final", layer_norm(f"{root}.layer_norm", of.hidden)),),
         extra=tuple(extra),
         tokens=frames,
@@ -84,6 +87,8 @@ def read(config: Config) -> ModelSpec:
         ),
         norms=(("final", layer_norm(f"{root}.layer_norm", of.hidden)),),
     )
-    config.ignore("num_hidden_layers", "classifier_proj_size", "use_weighted_layer_sum", "tie_word_embeddings")
+    config.ignore(
+        "num_hidden_layers", "classifier_proj_size", "use_weighted_layer_sum", "tie_word_embeddings"
+    )
     config.report_unknown()
     return assemble(config, [front, back], Head(name="proj_out", vocab=vocab, inputs=of.hidden, tied=True))

@@ -1,3 +1,5 @@
 """XLM-RoBERTa: RoBERTa with a larger vocabulary."""
 
-from loadmaster.models.families.bert import read as read
+from loadmaster.models.families.bert import read
+
+__all__ = ["read"]

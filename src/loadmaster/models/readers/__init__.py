@@ -19,7 +19,9 @@ def read_model(source: str | None = None, *, params: str | None = None) -> Model
     """
     if source is None or not str(source).strip():
         if params is None:
-            raise UsageError("no model given", hint="give a name, a path, or --params with a number of parameters")
+            raise UsageError(
+                "no model given", hint="give a name, a path, or --params with a number of parameters"
+            )
         from loadmaster.models.readers import guess
 
         return guess.read(params)

@@ -30,7 +30,11 @@ def find(name: str) -> str | None:
         return known[wanted]
     short = [full for folded, full in known.items() if folded.partition("/")[2] == wanted]
     # Then with the organisation, or not, but without endings that people leave out.
-    bare = [full for folded, full in known.items() if wanted in (_ENDING.sub("", part) for part in (folded, folded.partition("/")[2]))]
+    bare = [
+        full
+        for folded, full in known.items()
+        if wanted in (_ENDING.sub("", part) for part in (folded, folded.partition("/")[2]))
+    ]
     found = short or bare
     if len(found) > 1:
         raise AmbiguousNameError("model", name, found)

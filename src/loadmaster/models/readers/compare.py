@@ -18,7 +18,16 @@ _BUFFERS = (
     "e_score_correction_bias", "rope_freqs.weight",
 )  # fmt: skip
 """Stored tensors that are buffers, not parameters: rotary tables, causal masks, router corrections."""
-_SCALES = ("_scale_inv", ".weight_scale", ".input_scale", "_scales", ".scales", ".qzeros", ".g_idx", ".absmax")
+_SCALES = (
+    "_scale_inv",
+    ".weight_scale",
+    ".input_scale",
+    "_scales",
+    ".scales",
+    ".qzeros",
+    ".g_idx",
+    ".absmax",
+)
 _SHOWN = 3
 
 
@@ -40,11 +49,17 @@ def _ties(spec: ModelSpec, stubs: tuple[Stub, ...]) -> list[str]:
         return []
     names = {stub.name for stub in stubs}
     has_head = f"{spec.head.name}.weight" in names
-    tables = {f"{table.name}.weight" for tower in spec.towers for table in tower.embeddings if table.role == "token"}
+    tables = {
+        f"{table.name}.weight" for tower in spec.towers for table in tower.embeddings if table.role == "token"
+    }
     if spec.head.tied and has_head and tables & names:
-        return [f"{spec.head.name}.weight is stored although the config ties it to the token table; counted once"]
+        return [
+            f"{spec.head.name}.weight is stored although the config ties it to the token table; counted once"
+        ]
     if not spec.head.tied and not has_head and tables & names:
-        return [f"the config does not tie the head, but the files have no {spec.head.name}.weight: it may be tied"]
+        return [
+            f"the config does not tie the head, but the files have no {spec.head.name}.weight: it may be tied"
+        ]
     return []
 
 
@@ -60,7 +75,11 @@ def _shapes(spec: ModelSpec, stubs: tuple[Stub, ...]) -> list[str]:
         # A transposed weight is the same layer in another convention.
         if stub.shape not in shapes and stub.shape[::-1] not in shapes:
             wrong.append(f"{stub.name} is {_by(stub.shape)} in the files, {_by(min(shapes))} by the config")
-    more = [f"{len(wrong) - _SHOWN} more tensors have other shapes than the config says"] if len(wrong) > _SHOWN else []
+    more = (
+        [f"{len(wrong) - _SHOWN} more tensors have other shapes than the config says"]
+        if len(wrong) > _SHOWN
+        else []
+    )
     return wrong[:_SHOWN] + more
 
 
@@ -81,14 +100,18 @@ def _count(spec: ModelSpec, stubs: tuple[Stub, ...]) -> list[str]:
             known["quantisation scales"] += stub.values
         elif stub.name == tied_head:
             known["the tied head"] += stub.values
-        elif stub.name.startswith("mtp.") or (len(spec.towers) == 1 and match and int(match[1][:9]) >= layers):
+        elif stub.name.startswith("mtp.") or (
+            len(spec.towers) == 1 and match and int(match[1][:9]) >= layers
+        ):
             known["multi-token prediction"] += stub.values
         else:
             values += stub.values
     notes = []
     if known["multi-token prediction"]:
         count = known["multi-token prediction"]
-        notes.append(f"{count:,} stored parameters belong to multi-token prediction layers that are not loaded")
+        notes.append(
+            f"{count:,} stored parameters belong to multi-token prediction layers that are not loaded"
+        )
     described = parameter_count(spec)
     if values != described:
         notes.append(

@@ -28,7 +28,9 @@ def from_fields(fields: Mapping[str, Any], origin: str) -> ModelSpec:
     # diffusers' configs have a class name instead of a model_type; its lower case is the family's file.
     kind = config.model_type if config.has("model_type") else config.text("_class_name", default="")
     if not kind:
-        raise BadFileError(origin, "the config has neither model_type nor _class_name, so its network is unknown")
+        raise BadFileError(
+            origin, "the config has neither model_type nor _class_name, so its network is unknown"
+        )
     family = families.load(kind if config.has("model_type") else kind.lower(), origin=origin)
     spec = family.read(config)
     if not isinstance(spec, ModelSpec):
@@ -102,7 +104,12 @@ def pipeline(path: Path) -> ModelSpec:
     kind = index.get("_class_name")
     components: dict[str, Any] = {}
     for name, entry in list(index.items())[:64]:
-        if name.startswith("_") or not isinstance(entry, list) or len(entry) != 2 or not isinstance(entry[1], str):
+        if (
+            name.startswith("_")
+            or not isinstance(entry, list)
+            or len(entry) != 2
+            or not isinstance(entry[1], str)
+        ):
             continue
         file = path.parent / name / "config.json"
         # Schedulers, tokenizers and image processors have no config.json.

@@ -65,7 +65,9 @@ def _tensor_files(path: Path, names: list[str]) -> tuple[TensorFile, ...]:
         return (safetensors.read_file(path / "model.safetensors"),)
     if "adapter_config.json" in names and "config.json" not in names:
         raise BadFileError(
-            path, "holds a LoRA adapter, not a model", hint="give the base model that adapter_config.json names"
+            path,
+            "holds a LoRA adapter, not a model",
+            hint="give the base model that adapter_config.json names",
         )
     return tuple(safetensors.read_file(path / name) for name in shards)
 

@@ -37,7 +37,9 @@ def read(files: Iterable[TensorFile], origin: str, *, model_type: str = "unknown
     assumed: list[str] = []
     towers = [_tower(prefix, layers, assumed) for prefix, layers in stacks.items()]
     towers, head = _outside(towers, outside, assumed)
-    warnings = ["no family describes this network: layers and parts are recognised by tensor names, sizes may be off"]
+    warnings = [
+        "no family describes this network: layers and parts are recognised by tensor names, sizes may be off"
+    ]
     if held.parameters is None:
         warnings.append("the files hold packed values, so shapes are those of the packed tensors")
     return ModelSpec(
@@ -60,7 +62,9 @@ def _split(stubs: list[Stub]) -> tuple[dict[str, dict[int, list[Piece]]], list[P
     for stub in stubs:
         match = _NUMBER.search(stub.name)
         if match and int(match[1]) < LAYER_LIMIT:
-            numbered[stub.name[: match.start() - 1]][int(match[1])].append((stub.name[match.end() + 1 :], stub.shape))
+            numbered[stub.name[: match.start() - 1]][int(match[1])].append(
+                (stub.name[match.end() + 1 :], stub.shape)
+            )
         else:
             outside.append((stub.name, stub.shape))
     stacks = {}
@@ -116,11 +120,23 @@ def _outside(towers: list[Tower], pieces: list[Piece], assumed: list[str]) -> tu
         if _POSITION.search(last) or _TOKEN.search(last):
             role = "position" if _POSITION.search(last) else "token"
             rows, width = linear.outputs, linear.inputs
-            tables.append(Embedding(name=linear.name, role="position" if role == "position" else "token", rows=rows, width=width))
+            tables.append(
+                Embedding(
+                    name=linear.name,
+                    role="position" if role == "position" else "token",
+                    rows=rows,
+                    width=width,
+                )
+            )
         elif last in _HEADS and head is None:
             per_token = last not in ("classifier", "score", "head")
             head = Head(
-                name=linear.name, vocab=linear.outputs, inputs=linear.inputs, tied=False, bias=linear.bias, per_token=per_token
+                name=linear.name,
+                vocab=linear.outputs,
+                inputs=linear.inputs,
+                tied=False,
+                bias=linear.bias,
+                per_token=per_token,
             )
         else:
             kept.append(linear)
@@ -128,7 +144,9 @@ def _outside(towers: list[Tower], pieces: list[Piece], assumed: list[str]) -> tu
     if head is None and token is not None and main.modality == "text":
         head = Head(vocab=token.rows, inputs=token.width, tied=True)
         assumed.append("the head shares the token table, because no head is stored")
-    hidden = main.hidden if main.hidden > 1 else token.width if token else max((x.inputs for x in kept), default=1)
+    hidden = (
+        main.hidden if main.hidden > 1 else token.width if token else max((x.inputs for x in kept), default=1)
+    )
     full = replace(
         main,
         hidden=hidden,

@@ -26,7 +26,7 @@ BLOCKS = {
     22: ("IQ2_S", 256, 82), 23: ("IQ4_XS", 256, 136), 29: ("IQ1_M", 256, 56), 34: ("TQ1_0", 256, 54),
     35: ("TQ2_0", 256, 66), 39: ("MXFP4", 32, 17), 40: ("NVFP4", 64, 36),
 }  # fmt: skip
-"""ggml's tensor types: name, values in a block, bytes of a block (ggml: gguf-py/gguf/constants.py, GGML_QUANT_SIZES)."""
+"""ggml's tensor types: name, values in a block, bytes of a block (gguf-py/gguf/constants.py, GGML_QUANT_SIZES)."""
 
 _FILE_TYPES = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S",
@@ -36,7 +36,19 @@ _FILE_TYPES = {
 }  # fmt: skip
 """llama.cpp's names for a file's mix of types (llama.h, enum llama_ftype)."""
 
-_SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
+_SCALARS = {
+    0: "<B",
+    1: "<b",
+    2: "<H",
+    3: "<h",
+    4: "<I",
+    5: "<i",
+    6: "<f",
+    7: "<?",
+    10: "<Q",
+    11: "<q",
+    12: "<d",
+}
 _STRING, _ARRAY = 8, 9
 ITEM_LIMIT = 16_000_000
 """Most metadata values that are walked over; the largest vocabularies with merges have under a million."""
@@ -73,7 +85,9 @@ class _Cursor:
         """Bound the work: every value of the metadata counts."""
         self.items += more
         if self.items > ITEM_LIMIT:
-            raise BadFileError(self.path, f"claims more than {ITEM_LIMIT} metadata values, which no model has")
+            raise BadFileError(
+                self.path, f"claims more than {ITEM_LIMIT} metadata values, which no model has"
+            )
 
     def value(self, kind: int) -> Any:
         """One metadata value; of an array its length and, where it is short and of numbers, its values."""
@@ -126,7 +140,9 @@ def read(path: Path) -> ModelSpec:
     except UnknownNameError as error:
         spec = generic.read([file], str(path), model_type=error.name)
         warnings = tuple(line for line in spec.warnings if "packed" not in line)
-        spec = replace(spec, stored=held, warnings=(f"{error}; read from the tensor names instead", *warnings))
+        spec = replace(
+            spec, stored=held, warnings=(f"{error}; read from the tensor names instead", *warnings)
+        )
     name = metadata.get("general.name")
     plain = quantization in ("F32", "F16", "BF16")
     dtype = max(held.by_dtype_bytes, key=held.by_dtype_bytes.__getitem__, default=None)
@@ -146,7 +162,9 @@ def _differences(spec: ModelSpec, file: TensorFile) -> list[str]:
     described = parameter_count(spec)
     if values == described:
         return []
-    return [f"the file holds {values:,} parameters, its metadata describes {described:,} ({values - described:+,})"]
+    return [
+        f"the file holds {values:,} parameters, its metadata describes {described:,} ({values - described:+,})"
+    ]
 
 
 def read_header(path: Path) -> tuple[dict[str, Any], TensorFile]:
@@ -169,7 +187,9 @@ def _header(cursor: _Cursor, size: int) -> tuple[dict[str, Any], TensorFile]:
         raise BadFileError(cursor.path, f"is GGUF version {version}; versions 2 and 3 are read")
     tensors, pairs = cursor.number("<Q"), cursor.number("<Q")
     if tensors > TENSOR_LIMIT or pairs > TENSOR_LIMIT:
-        raise BadFileError(cursor.path, f"claims {tensors} tensors and {pairs} metadata fields, which no model has")
+        raise BadFileError(
+            cursor.path, f"claims {tensors} tensors and {pairs} metadata fields, which no model has"
+        )
     metadata: dict[str, Any] = {}
     for _ in range(pairs):
         key = cursor.text()

@@ -57,7 +57,9 @@ def config_fields(path: Path, metadata: dict[str, Any], file: TensorFile) -> dic
     def number(key: str) -> Any:
         found = metadata.get(f"{arch}.{key}")
         # A value for each layer: the family gets the largest, which is the one of full layers.
-        return max(found) if isinstance(found, list) and found and all(type(x) is int for x in found) else found
+        return (
+            max(found) if isinstance(found, list) and found and all(type(x) is int for x in found) else found
+        )
 
     fields: dict[str, Any] = {}
     for key, names in _FIELDS.items():
@@ -107,7 +109,12 @@ def _special(kind: str, fields: dict[str, Any], number: Any) -> dict[str, Any]:
         total, value = number("attention.key_length_mla"), number("attention.value_length_mla")
         total, value = total or number("attention.key_length"), value or number("attention.value_length")
         if all(type(x) is int for x in (rope, total, value)):
-            return {"qk_rope_head_dim": rope, "qk_nope_head_dim": total - rope, "v_head_dim": value, "head_dim": None}
+            return {
+                "qk_rope_head_dim": rope,
+                "qk_nope_head_dim": total - rope,
+                "v_head_dim": value,
+                "head_dim": None,
+            }
     if kind == "falcon":
         grouped = fields["num_key_value_heads"] != 1
         return {"new_decoder_architecture": grouped, "multi_query": not grouped}

@@ -29,7 +29,9 @@ def read(text: str) -> ModelSpec:
     except ValueError:
         raise BadValueError("params", text[:40], "a count such as 7B, 350M or 7000000000") from None
     if not LEAST <= wanted <= MOST:
-        raise BadValueError("params", text[:40], f"a count from {format_count(LEAST)} to {format_count(MOST)}")
+        raise BadValueError(
+            "params", text[:40], f"a count from {format_count(LEAST)} to {format_count(MOST)}"
+        )
     shape, vocab, tied = _shape(wanted)
     spec = _spec(wanted, shape, vocab, tied)
     off = parameter_count(spec) - wanted
@@ -46,7 +48,9 @@ def _shape(wanted: int) -> tuple[Shape, int, bool]:
     for name in LADDER:
         spec = catalogue.read(name)
         table = spec.decoder.embeddings[0].rows
-        ladder.append((math.log(parameter_count(spec)), len(spec.decoder.layout), spec.decoder.hidden, table, spec))
+        ladder.append(
+            (math.log(parameter_count(spec)), len(spec.decoder.layout), spec.decoder.hidden, table, spec)
+        )
     target = math.log(wanted)
     upper = next((index for index, rung in enumerate(ladder) if rung[0] >= target), len(ladder) - 1)
     low, high = ladder[max(0, upper - 1)], ladder[max(1, upper)]
@@ -65,10 +69,20 @@ def _shape(wanted: int) -> tuple[Shape, int, bool]:
     vocab = min(nearest[3], max(256, wanted // (3 * hidden)))
     tables = vocab * hidden * (1 if tied else 2)
     each = 2 * hidden * hidden + 2 * hidden * groups * size + 2 * hidden
+    if wanted - tables > layers * (each + 15 * hidden * hidden):
+        # A small network gets more layers before its feed-forward grows past five widths.
+        layers = max(1, round((wanted - tables) / (each + 12 * hidden * hidden)))
     left = (wanted - tables - hidden) // layers - each
     ffn = max(64, round(left / (3 * hidden) / 64) * 64) if left > 0 else 64
     shape = Shape(
-        hidden=hidden, layers=layers, heads=heads, kv_heads=groups, head_dim=size, width=ffn, activation="silu", vocab=vocab
+        hidden=hidden,
+        layers=layers,
+        heads=heads,
+        kv_heads=groups,
+        head_dim=size,
+        width=ffn,
+        activation="silu",
+        vocab=vocab,
     )
     return shape, vocab, tied
 
@@ -79,7 +93,9 @@ def _between(low: float, high: float, part: float) -> float:
 
 def _spec(wanted: int, of: Shape, vocab: int, tied: bool) -> ModelSpec:
     block = Block(
-        mixer=attention(of), feedforward=gated_mlp(of.hidden, of.width, of.activation), norms=pre_norms(of.hidden)
+        mixer=attention(of),
+        feedforward=gated_mlp(of.hidden, of.width, of.activation),
+        norms=pre_norms(of.hidden),
     )
     tower = Tower(
         name="decoder",

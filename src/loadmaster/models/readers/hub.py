@@ -23,7 +23,7 @@ def is_id(name: str) -> bool:
 
 
 def read(name: str) -> ModelSpec:
-    """The ModelSpec of a hub model; raises OfflineError, MissingExtraError or UnknownNameError, each with what to do."""
+    """The ModelSpec of a hub model; raises OfflineError, MissingExtraError or UnknownNameError."""
     cached = _cached(name)
     if cached is not None:
         return replace(folder.read(cached), name=name)
@@ -76,14 +76,16 @@ def _reach(name: str) -> None:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise OfflineError(
-            f"{name} is not in the catalogue, and {url.hostname} can't be reached ({reason})", hint=_hint(name)
+            f"{name} is not in the catalogue, and {url.hostname} can't be reached ({reason})",
+            hint=_hint(name),
         ) from None
 
 
 def _download(name: str) -> Path:
     if os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"):
         raise OfflineError(
-            f"{name} is not in the catalogue or the cache, and HF_HUB_OFFLINE forbids the network", hint=_hint(name)
+            f"{name} is not in the catalogue or the cache, and HF_HUB_OFFLINE forbids the network",
+            hint=_hint(name),
         )
     try:
         import huggingface_hub
@@ -95,12 +97,15 @@ def _download(name: str) -> Path:
         return Path(huggingface_hub.hf_hub_download(name, "config.json", etag_timeout=TIMEOUT_SECONDS))
     except errors.GatedRepoError:
         raise OfflineError(
-            f"{name} is gated on the hub; accept its terms there and log in with: hf auth login", hint=_hint(name)
+            f"{name} is gated on the hub; accept its terms there and log in with: hf auth login",
+            hint=_hint(name),
         ) from None
     except errors.RepositoryNotFoundError:
         raise UnknownNameError("model", name, catalogue.near(name), hint=_hint(name)) from None
     except errors.LocalEntryNotFoundError:
-        raise OfflineError(f"{name} could not be fetched from the hub: it did not answer", hint=_hint(name)) from None
+        raise OfflineError(
+            f"{name} could not be fetched from the hub: it did not answer", hint=_hint(name)
+        ) from None
     except errors.EntryNotFoundError:
         raise BadFileError(name, "has no config.json on the hub", hint=_hint(name)) from None
     except Exception as error:

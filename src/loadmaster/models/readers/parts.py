@@ -24,7 +24,12 @@ _KEY = ("k_proj", "key", "k", "to_k", "attn_k", "key_proj", "wk", "k_lin")
 _VALUE = ("v_proj", "value", "v", "to_v", "attn_v", "value_proj", "wv", "v_lin")
 _OUTPUT = ("o_proj", "out_proj", "o", "attn_output", "wo", "out_lin", "0", "dense", "proj", "c_proj")
 _FUSED = ("qkv_proj", "qkv", "query_key_value", "c_attn", "Wqkv", "wqkv", "W_pack", "attn_qkv", "in_proj")
-_GATED = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"), ("ffn_gate", "ffn_up", "ffn_down"), ("wi_0", "wi_1", "wo"))
+_GATED = (
+    ("gate_proj", "up_proj", "down_proj"),
+    ("w1", "w3", "w2"),
+    ("ffn_gate", "ffn_up", "ffn_down"),
+    ("wi_0", "wi_1", "wo"),
+)
 _PLAIN = (
     ("fc1", "fc2"), ("c_fc", "c_proj"), ("fc_in", "fc_out"), ("dense_h_to_4h", "dense_4h_to_h"),
     ("up_proj", "down_proj"), ("ffn_up", "ffn_down"), ("wi", "wo"), ("lin1", "lin2"), ("linear1", "linear2"),
@@ -55,7 +60,9 @@ def loose(pieces: list[Piece]) -> tuple[list[Linear], list[Norm], list[Convoluti
         bias = shapes.get(f"{base}.bias")
         if len(shape) == 1 and is_norm(base):
             kind = "layer" if bias == shape else "rms"
-            norms.append(Norm(kind="layer" if kind == "layer" else "rms", size=shape[0], name=base, bias=bias == shape))
+            norms.append(
+                Norm(kind="layer" if kind == "layer" else "rms", size=shape[0], name=base, bias=bias == shape)
+            )
             own = bias == shape
         elif len(shape) == 2:
             # GPT-2's Conv1D has its outputs last, which its bias gives away.
@@ -63,7 +70,14 @@ def loose(pieces: list[Piece]) -> tuple[list[Linear], list[Norm], list[Convoluti
             outputs, inputs = shape[::-1] if flipped else shape
             own = bias == (outputs,)
             linears.append(
-                Linear(name=base, inputs=inputs, outputs=outputs, bias=own, inputs_first=flipped, role=role_of(base))
+                Linear(
+                    name=base,
+                    inputs=inputs,
+                    outputs=outputs,
+                    bias=own,
+                    inputs_first=flipped,
+                    role=role_of(base),
+                )
             )
         elif len(shape) in (3, 4, 5) and "expert" not in name:
             own = bias == (shape[0],)
@@ -115,7 +129,9 @@ def _merge_experts(pieces: list[Piece]) -> tuple[list[Piece], list[Parameter]]:
             others.append((name, shape))
         else:
             counts[pattern, shape] += 1
-    stacked = [Parameter(name=name, shape=(count, *shape), role="experts") for (name, shape), count in counts.items()]
+    stacked = [
+        Parameter(name=name, shape=(count, *shape), role="experts") for (name, shape), count in counts.items()
+    ]
     return others, stacked
 
 
@@ -141,8 +157,12 @@ def _attention(linears: list[Linear], norms: list[Norm], assumed: list[str]) -> 
     fused = _find(linears, _FUSED)
     parts = [_find(linears, names) for names in (_QUERY, _KEY, _VALUE)]
     found = [part for part in parts if part]
-    query_norm = next((norm for norm in norms if re.search(r"q_(layer)?norm$|attn_q_norm$|norm_q$", norm.name)), None)
-    key_norm = next((norm for norm in norms if re.search(r"k_(layer)?norm$|attn_k_norm$|norm_k$", norm.name)), None)
+    query_norm = next(
+        (norm for norm in norms if re.search(r"q_(layer)?norm$|attn_q_norm$|norm_q$", norm.name)), None
+    )
+    key_norm = next(
+        (norm for norm in norms if re.search(r"k_(layer)?norm$|attn_k_norm$|norm_k$", norm.name)), None
+    )
     if len(found) == 3 and output and found[1].outputs <= found[0].outputs == output.inputs:
         size = _head_dim([found[0].outputs, found[1].outputs, found[2].outputs], query_norm, assumed)
         heads, groups, value = found[0].outputs // size, found[1].outputs // size, found[2].outputs
@@ -158,7 +178,12 @@ def _attention(linears: list[Linear], norms: list[Norm], assumed: list[str]) -> 
             query_norm=query_norm,
             key_norm=key_norm,
         )
-    if fused and output and (fused.outputs - output.inputs) % 2 == 0 and 0 < fused.outputs - output.inputs <= 2 * output.inputs:
+    if (
+        fused
+        and output
+        and (fused.outputs - output.inputs) % 2 == 0
+        and 0 < fused.outputs - output.inputs <= 2 * output.inputs
+    ):
         keys = (fused.outputs - output.inputs) // 2
         size = _head_dim([output.inputs, keys], query_norm, assumed)
         heads, groups = output.inputs // size, keys // size
@@ -183,7 +208,9 @@ def _mlp(linears: list[Linear]) -> Mlp | None:
         if gate in by_last and up in by_last and down in by_last:
             first, second, last = by_last[gate], by_last[up], by_last[down]
             if first.outputs == second.outputs == last.inputs:
-                return Mlp(width=last.inputs, gated=True, activation="silu", projections=(first, second), output=last)
+                return Mlp(
+                    width=last.inputs, gated=True, activation="silu", projections=(first, second), output=last
+                )
     for up, down in _PLAIN:
         if up in by_last and down in by_last:
             first, last = by_last[up], by_last[down]

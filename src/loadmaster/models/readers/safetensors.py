@@ -39,7 +39,9 @@ def read_file(path: Path) -> TensorFile:
         with path.open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))
             if length > HEADER_LIMIT_BYTES:
-                raise BadFileError(path, f"claims a header of {length} bytes; the format allows {HEADER_LIMIT_BYTES}")
+                raise BadFileError(
+                    path, f"claims a header of {length} bytes; the format allows {HEADER_LIMIT_BYTES}"
+                )
             if length > size - 8:
                 raise BadFileError(path, f"is cut short: its header has {length} bytes, the file {size}")
             data = file.read(length)
@@ -51,7 +53,9 @@ def read_file(path: Path) -> TensorFile:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         raise BadFileError(path, "has a header that is not UTF-8 text") from None
-    return TensorFile(path=str(path), size_bytes=size, stubs=_stubs(path, parse(text, str(path)), size - 8 - length))
+    return TensorFile(
+        path=str(path), size_bytes=size, stubs=_stubs(path, parse(text, str(path)), size - 8 - length)
+    )
 
 
 def _stubs(path: Path, header: dict[str, Any], data_bytes: int) -> tuple[Stub, ...]:
@@ -60,7 +64,9 @@ def _stubs(path: Path, header: dict[str, Any], data_bytes: int) -> tuple[Stub, .
     for name, entry in header.items():
         begin, end, stub = _stub(path, name, entry)
         if end > data_bytes:
-            raise BadFileError(path, f"is cut short or corrupt: tensor {name[:80]!r} ends past the end of the file")
+            raise BadFileError(
+                path, f"is cut short or corrupt: tensor {name[:80]!r} ends past the end of the file"
+            )
         stubs.append(stub)
         spans.append((begin, end))
     # The format wants the tensors to fill the file without holes, so that nothing can hide between them.
@@ -90,7 +96,9 @@ def _stub(path: Path, name: str, entry: object) -> tuple[int, int, Stub]:
     if not 0 <= begin <= end:
         raise BadFileError(path, f"tensor {name[:80]!r} has impossible data_offsets")
     if (end - begin) * 8 != prod(shape) * bits:
-        raise BadFileError(path, f"tensor {name[:80]!r}: its shape and format don't match its {end - begin} bytes")
+        raise BadFileError(
+            path, f"tensor {name[:80]!r}: its shape and format don't match its {end - begin} bytes"
+        )
     return begin, end, Stub(name=name, dtype=dtype, shape=shape, size_bytes=end - begin)
 
 
@@ -110,5 +118,7 @@ def read_index(path: Path) -> tuple[TensorFile, ...]:
     held = {stub.name for file in files for stub in file.stubs}
     missing = [name for name in where if name not in held]
     if missing:
-        raise BadFileError(path, f"names {len(missing)} tensors that its files don't have, such as {missing[0][:80]!r}")
+        raise BadFileError(
+            path, f"names {len(missing)} tensors that its files don't have, such as {missing[0][:80]!r}"
+        )
     return files

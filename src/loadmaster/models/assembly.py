@@ -1,0 +1,74 @@
+"""From a family's towers to the whole spec: name, stored format, published count, warnings, and a check of the size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from loadmaster.dtypes import canonical
+from loadmaster.errors import BadFileError, UnknownNameError
+from loadmaster.models.config import Config
+from loadmaster.models.parameters import parameter_count
+from loadmaster.models.spec import Head, ModelSpec, Tower
+
+PARAMETER_LIMIT = 10**16
+"""A network above ten quadrillion parameters is a mistake: the largest published ones have 10^12."""
+
+
+def one_text(config: Config, part: tuple[Tower, Head]) -> ModelSpec:
+    """The spec of a model that is one decoder and nothing else."""
+    return assemble(config, [part[0]], part[1])
+
+
+def assemble(config: Config, towers: Sequence[Tower], head: Head | None) -> ModelSpec:
+    """The whole spec, with name, stored format, published count, warnings and assumptions taken from the config."""
+    name = config.value("_repo", "_name_or_path", default=None)
+    published = config.maybe("_total_params", most=PARAMETER_LIMIT)
+    config.ignore("architectures", "_class_name", "model_type")
+    spec = ModelSpec(
+        name=name if isinstance(name, str) and name else config.path,
+        model_type=config.text("model_type", "_class_name"),
+        towers=tuple(towers),
+        head=head,
+        stored_dtype=_stored_dtype(config),
+        quantization=_quantization(config),
+        max_positions=config.maybe(
+            "max_position_embeddings", "n_positions", "max_seq_len", "max_target_positions"
+        ),
+        published_parameters=published,
+        origin=config.path,
+        warnings=tuple(dict.fromkeys(config.warnings)),
+        assumed=tuple(config.assumed),
+    )
+    _check_size(spec, config)
+    return spec
+
+
+def _check_size(spec: ModelSpec, config: Config) -> None:
+    total = parameter_count(spec)
+    if total > PARAMETER_LIMIT:
+        raise BadFileError(
+            config.path, f"the config describes {total:.1e} parameters, more than any network has"
+        )
+
+
+def _stored_dtype(config: Config) -> str | None:
+    text = config.value("dtype", "torch_dtype", default=None)
+    if text is None and isinstance(config.fields.get("text_config"), Mapping):
+        text = config.fields["text_config"].get("dtype", config.fields["text_config"].get("torch_dtype"))
+    if not isinstance(text, str) or text == "auto":
+        return None
+    try:
+        return canonical(text)
+    except UnknownNameError:
+        config.warnings.append(f"number format {text[:40]!r} of the config is not known")
+        return None
+
+
+def _quantization(config: Config) -> str | None:
+    found = config.value("quantization_config", default=None)
+    if not isinstance(found, Mapping):
+        return None
+    method = found.get("quant_method")
+    if method == "bitsandbytes" or "load_in_4bit" in found:
+        return "bitsandbytes-8bit" if found.get("load_in_8bit") else "bitsandbytes-4bit"
+    return str(method)[:40] if method else "unknown"

@@ -182,6 +182,8 @@ class Block(Record, kw_only=True):
     extra: tuple[Parameter, ...] = ()
     scale: int = 1
     """In an image tower: its plane is the tower's, divided by this on each side."""
+    dropout: float = 0.0
+    """Of what the mixer and the feed-forward add to the residual stream (GPT-2, OPT, BERT: 0.1 by default)."""
 
 
 class Embedding(Record, kw_only=True):

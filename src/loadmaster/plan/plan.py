@@ -14,8 +14,8 @@ Verdict = Literal["fits", "tight", "does_not_fit"]
 
 
 class Rung(Record, kw_only=True):
-    """One change alone: what it is, the peak it leads to and what it saves against the job as asked (allocated bytes of
-    the peak; negative: it costs). ``numerics``: identical, close or different results; ``speed``: what it costs in time."""
+    """One change alone: what it is, the peak it leads to and what it saves against the job as asked (allocated bytes
+    of the peak). ``numerics``: identical, close or different results; ``speed``: what it costs in time."""
 
     change: str
     text: str
@@ -37,9 +37,9 @@ class Combination(Record, kw_only=True):
 
 
 class Plan(Record, kw_only=True):
-    """The verdict on one job. ``margin_bytes``: usable bytes minus the likely peak (negative: missing), in the convention
-    that decided: reserved if it fits, allocated if it doesn't. ``usable`` is None where there is no device to compare
-    with, and then so is the verdict."""
+    """The verdict on one job. ``margin_bytes``: usable bytes minus the likely peak (negative: missing), in the
+    convention that decided: reserved if it fits, allocated if it doesn't. ``usable`` is None where there is no device
+    to compare with, and then so is the verdict."""
 
     model: ModelSpec
     job: Job
@@ -55,6 +55,8 @@ class Plan(Record, kw_only=True):
     fitting: Combination | None = None
     """The first combination that fits; None: the job fits as it is, or nothing here makes it fit."""
     notes: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
+    """The words of a command line that name the model and the device: ``Qwen/Qwen2.5-7B --gpu rtx4090``."""
 
     @property
     def fits(self) -> bool:

@@ -1,0 +1,121 @@
+"""Does a job fit a card and this machine's RAM, what takes how much and when, and what would make it fit.
+
+loadmaster plan Qwen/Qwen2.5-7B --gpu rtx4090 --method lora --seq 4096
+loadmaster plan meta-llama/Llama-3.1-8B --task serve --batch 8 --seq 8192 --new-tokens 512
+loadmaster plan --params 13B --vram 48GiB --method qlora --explain
+
+Exit code 0: it fits (also tightly); 3: it doesn't; 2: the question was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+
+from loadmaster.errors import BadValueError
+
+LONGEST_NUMBER = 20  # digits
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of ``loadmaster plan``."""
+    parser.add_argument(
+        "model",
+        nargs="?",
+        metavar="MODEL",
+        help="a name (Qwen/Qwen2.5-7B), or the path of a folder, config.json, .safetensors or .gguf file",
+    )
+    parser.add_argument("--params", metavar="N", help="a model of this many parameters (7B), or their number")
+    card = parser.add_argument_group("card")
+    card.add_argument("--gpu", metavar="NAME", help="rtx4090, a100-80gb, ...; auto (default): this machine's")
+    card.add_argument("--vram", metavar="SIZE", help="a card known by its memory alone: 24GiB")
+    _job(parser.add_argument_group("job"))
+    _training(parser.add_argument_group("training"))
+    _inference(parser.add_argument_group("inference (--task infer or serve)"))
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--explain", action="store_true", help="every entry: formula, largest tensors, source"
+    )
+    output.add_argument(
+        "--rule-of-thumb", action="store_true", help="what popular rules say, and what they leave out"
+    )
+    output.add_argument("--json", action="store_true", help="print JSON (docs/json.md)")
+
+
+def _job(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--task", metavar="TASK", help="finetune (default), train, infer, serve")
+    group.add_argument("--method", metavar="METHOD", help="full (default), lora, qlora")
+    group.add_argument(
+        "--precision",
+        metavar="P",
+        help="amp: float32 weights under bf16 autocast (default of full training); bf16 (default else), fp16, fp32",
+    )
+    _number(group, "--batch", "sequences at once (micro-batch); default 1")
+    _number(group, "--seq", "tokens in a sequence, prompt and answer together; default 2048")
+    group.add_argument("--attention", metavar="KIND", help="sdpa (default), flash, efficient, math, eager")
+
+
+def _training(group: argparse._ArgumentGroup) -> None:
+    _number(group, "--grad-accumulation", "micro-batches in a step; default 1")
+    group.add_argument("--checkpointing", metavar="KIND", help="none (default), full: every layer")
+    group.add_argument(
+        "--loss", metavar="KIND", help="hf (default: transformers' own), native, chunked, fused (Liger)"
+    )
+    group.add_argument("--optimizer", metavar="NAME", help="adamw (default), adamw_8bit, sgd, sgdm")
+    group.add_argument(
+        "--optimizer-implementation", metavar="KIND", help="foreach (default), fused, for-loop"
+    )
+    _number(group, "--rank", "rank of LoRA's adapters; default 16")
+    group.add_argument("--targets", metavar="A,B", help="modules with adapters; default all-linear")
+    _number(group, "--workers", "processes of the data loader; default 0")
+    _number(group, "--prefetch", "batches that each holds ready; default 2")
+    group.add_argument("--pin-memory", action="store_true", default=None, help="page-locked batches")
+
+
+def _inference(group: argparse._ArgumentGroup) -> None:
+    _number(group, "--new-tokens", "tokens of --seq that are generated; default 0")
+    _number(group, "--prefill-chunk", "prompt tokens processed at once; default: the whole prompt")
+    group.add_argument("--logits", metavar="WHICH", help="last (default), all")
+    group.add_argument(
+        "--kv-dtype", metavar="FORMAT", help="format of the KV cache, such as fp8; default: as computed"
+    )
+
+
+def _number(group: argparse._ArgumentGroup, option: str, text: str) -> None:
+    group.add_argument(option, metavar="N", type=_whole(option), help=text)
+
+
+def _whole(option: str) -> Callable[[str], int]:
+    """Reads a whole number; its range is checked where the job is made."""
+
+    def read(text: str) -> int:
+        digits = text.strip()
+        if (
+            not digits.lstrip("-").isascii()
+            or not digits.lstrip("-").isdigit()
+            or len(digits) > LONGEST_NUMBER
+        ):
+            raise BadValueError(option, text[:40], "a whole number, such as 8")
+        return int(digits)
+
+    return read
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Plan and print; 3 when the card or the host's memory is too small for the job."""
+    from loadmaster.workflows.plan import plan
+
+    question = {field: value for field, value in vars(arguments).items() if value is not None}
+    explain, thumb, as_json = (question.pop(field) for field in ("explain", "rule_of_thumb", "json"))
+    made = plan(**question)
+    if as_json:
+        from loadmaster.render.plan_json import plan_json
+
+        sys.stdout.write(plan_json(made) + "\n")
+    else:
+        from loadmaster.render.plan import plan_text
+        from loadmaster.render.terminal import look_of
+
+        sys.stdout.write(plan_text(made, look_of(sys.stdout), explain=explain, rule_of_thumb=thumb))
+    return 3 if "does_not_fit" in (made.verdict, made.ram_verdict) else 0

@@ -1,0 +1,202 @@
+"""A Plan for a terminal: verdict first, then where the bytes are, then what would help, then what it rests on."""
+
+from __future__ import annotations
+
+from loadmaster.memory.ledger import Tier
+from loadmaster.models.parameters import parameter_count
+from loadmaster.plan import Plan
+from loadmaster.records import Interval
+from loadmaster.render.bar import Piece, bar
+from loadmaster.render.ladder import ladder
+from loadmaster.render.sizes import Scale, apart, scale_of
+from loadmaster.render.terminal import Cell, Look, plain, table, wrap
+from loadmaster.units import format_count
+
+_METHODS = {"full": "full", "lora": "LoRA", "qlora": "QLoRA"}
+
+
+def plan_text(plan: Plan, look: Look, *, explain: bool = False, rule_of_thumb: bool = False) -> str:
+    """The whole answer as text that ends in a newline."""
+    peak = plan.ledger.peak
+    scale = scale_of(max(peak.process.high, plan.usable_bytes.likely if plan.usable_bytes else 0))
+    sections = [
+        _title(plan, look),
+        _headline(plan, look),
+        _bar(plan, look, scale),
+        _peaks(plan, look, scale),
+        _phases(plan, look, scale),
+        _host(plan, look),
+    ]
+    if plan.verdict == "does_not_fit":
+        sections.append(ladder(plan, look, scale))
+    if explain:
+        from loadmaster.render.explain import explanation
+
+        sections.append(explanation(plan, look))
+    sections.append(_small_print(plan, look))
+    return look.out(line for section in sections if section for line in [*section, ""])
+
+
+def job_words(plan: Plan) -> str:
+    """The job in a few words: ``LoRA r=16 in bf16, batch 1 × 4,096 tokens``."""
+    job = plan.job
+    what = {"train": "training", "finetune": "fine-tuning", "infer": "inference", "serve": "serving"}[
+        job.task
+    ]
+    if job.training:
+        what = f"{_METHODS[job.method]} {what}"
+    if job.lora is not None:
+        what = f"{what}, rank {job.lora.rank}"
+    steps = f" × {job.grad_accumulation} accumulated" if job.grad_accumulation > 1 else ""
+    return f"{what}, batch {job.micro_batch:,} × {job.seq_len:,} tokens{steps}"
+
+
+def parameters_words(plan: Plan) -> str:
+    """``(7.62 B parameters)``."""
+    about = "" if plan.model.exact else "about "
+    return f"({about}{format_count(parameter_count(plan.model))} parameters)"
+
+
+def headline(plan: Plan) -> list[tuple[str, str, str]]:
+    """The verdict as a mark, a style and a sentence; two where the host's memory is short too, the worse one first."""
+    sentences = [_vram_sentence(plan)]
+    if plan.ram_verdict in ("does_not_fit", "tight"):
+        sentences.append(_ram_sentence(plan))
+    return sorted(sentences, key=lambda sentence: sentence[1] != "bold,red")
+
+
+def _title(plan: Plan, look: Look) -> list[str]:
+    card = f", on {plan.device.name}" if plan.device is not None else ""
+    text = f"{plan.model.name} {parameters_words(plan)}: {job_words(plan)}{card}"
+    return wrap(plain(text), look.width)
+
+
+def _headline(plan: Plan, look: Look) -> list[str]:
+    lines = []
+    for mark, style, text in headline(plan):
+        lines += [
+            look.paint(line, style) for line in wrap(plain(text), look.width, first=f"{mark} ", indent="  ")
+        ]
+    return lines
+
+
+def _vram_sentence(plan: Plan) -> tuple[str, str, str]:
+    peak = plan.ledger.peak
+    where = f"at {peak.phase} ({peak.moment})"
+    allocated, reserved = apart(peak.allocated.likely), apart(peak.reserved.likely)
+    if plan.device is None or plan.usable_bytes is None or plan.margin_bytes is None:
+        needs = f"No GPU here: showing what the job needs, {allocated} allocated {where}"
+        return "?", "bold", f"{needs}. Name a card with --gpu or a size with --vram."
+    leaves = f"the {plan.device.name} leaves {apart(plan.usable_bytes.likely)} to a job"
+    if plan.verdict == "does_not_fit" and peak.allocated.likely <= plan.usable_bytes.likely:
+        short = f"Does not fit: {allocated} allocated {where} would, but not in the pieces that are free"
+        return "✗", "bold,red", f"{short}: PyTorch's allocator reserves {reserved}, {leaves}."
+    if plan.verdict == "does_not_fit":
+        needs = f"Does not fit: needs {allocated} allocated {where}, {leaves}"
+        return "✗", "bold,red", f"{needs}; {apart(-plan.margin_bytes)} are missing."
+    needs = f"needs {reserved} reserved {where}, {leaves}"
+    if plan.verdict == "fits":
+        return "✓", "bold,green", f"Fits: {needs}; {apart(plan.margin_bytes)} stay free."
+    if plan.margin_bytes < 0:
+        why = f"{allocated} of it are in use, so PyTorch has to give back what it caches"
+    else:
+        why = f"{apart(plan.margin_bytes)} stay free, but up to {apart(peak.allocated.high)} may be allocated"
+    return "!", "bold,yellow", f"Tight: {needs}; {why}."
+
+
+def _ram_sentence(plan: Plan) -> tuple[str, str, str]:
+    ledger, host = plan.ledger, plan.host
+    there = host.usable_ram_bytes if host is not None else None
+    have = f"this machine has {apart(there or 0)} of RAM left"
+    doing = _DOING[ledger.ram_phase]
+    if plan.ram_verdict == "does_not_fit":
+        return "✗", "bold,red", f"RAM is not enough: {doing} takes {apart(ledger.ram.low)} at least, {have}."
+    return "!", "bold,yellow", f"RAM is tight: {doing} takes about {apart(ledger.ram.likely)}, {have}."
+
+
+_DOING = {"load": "loading the model", "run": "running", "save": "saving"}
+
+
+def _bar(plan: Plan, look: Look, scale: Scale) -> list[str]:
+    peak = plan.ledger.peak
+    pieces = [Piece(entry.component, entry.bytes.likely) for entry in plan.ledger.at(peak.phase)]
+    kept = peak.reserved.likely - peak.allocated.likely
+    if kept > 0:
+        pieces.append(Piece("cached by PyTorch, not in use", kept, kept=True))
+    limit = plan.usable_bytes.likely if plan.usable_bytes else None
+    title = look.paint(f"GPU memory at {peak.phase}, {scale.unit}", "bold")
+    return [title, *bar(pieces, limit, look, scale)]
+
+
+def _peaks(plan: Plan, look: Look, scale: Scale) -> list[str]:
+    peak = plan.ledger.peak
+    shown = (
+        "what nvidia-smi shows" if plan.device else "what nvidia-smi shows, less the CUDA context of a card"
+    )
+    rows = [
+        _head(f"Peak, {scale.unit}"),
+        _interval("allocated", peak.allocated, scale, "in tensors (torch.cuda.max_memory_allocated)"),
+        _interval("reserved", peak.reserved, scale, "with PyTorch's cache (max_memory_reserved)"),
+        _interval("process total", peak.process, scale, shown),
+    ]
+    return table(rows, look, right=(1, 2, 3), indent="")
+
+
+def _head(title: str) -> list[Cell]:
+    return [(title, "bold"), ("low", "dim"), ("likely", "dim"), ("high", "dim"), ("", "")]
+
+
+def _interval(name: str, size: Interval, scale: Scale, text: str) -> list[Cell]:
+    return [
+        (f"  {name}", ""),
+        (scale.number(size.low), "dim"),
+        (scale.number(size.likely), "bold"),
+        (scale.number(size.high), "dim"),
+        (text, "dim"),
+    ]
+
+
+def _phases(plan: Plan, look: Look, scale: Scale) -> list[str]:
+    rows: list[list[Cell]] = [[(f"Phases, {scale.unit} allocated", "bold"), ("", ""), ("", "")]]
+    for phase in plan.ledger.phases:
+        top = phase.phase == plan.ledger.peak.phase
+        rows.append(
+            [
+                (f"  {phase.phase}", ""),
+                (scale.number(phase.allocated.likely), "bold" if top else ""),
+                (f"{phase.moment}{'  ← peak' if top else ''}", "" if top else "dim"),
+            ]
+        )
+    return table(rows, look, right=(1,), indent="")
+
+
+def _host(plan: Plan, look: Look) -> list[str]:
+    ledger = plan.ledger
+    span = f"{apart(ledger.ram.low)} to {apart(ledger.ram.high)}"
+    parts = _parts(plan, ledger.ram_phase, "ram")
+    ram = f"{apart(ledger.ram.likely)} ({span}) while {_DOING[ledger.ram_phase]}: {parts}"
+    there = plan.host.usable_ram_bytes if plan.host is not None else None
+    if there is not None:
+        ram += f"; {apart(there)} available here"
+    rows: list[list[Cell]] = [[("RAM", "bold"), (ram, "")]]
+    if ledger.disk.likely:
+        rows.append(
+            [
+                ("Disk", "bold"),
+                (f"{apart(ledger.disk.likely)} a checkpoint: {_parts(plan, 'save', 'disk')}", ""),
+            ]
+        )
+    return table(rows, look, indent="")
+
+
+def _parts(plan: Plan, phase: str, tier: Tier) -> str:
+    entries = [entry for entry in plan.ledger.at(phase, tier) if entry.bytes.likely]
+    return ", ".join(f"{entry.component} {apart(entry.bytes.likely)}" for entry in entries)
+
+
+def _small_print(plan: Plan, look: Look) -> list[str]:
+    rows: list[list[Cell]] = [
+        [(f"  {a.field}", "dim"), (plain(a.text), "dim")] for a in plan.ledger.assumptions
+    ]
+    rows += [[("  note", "yellow"), (plain(note), "")] for note in (*plan.notes, *plan.ledger.warnings)]
+    return [look.paint("Assumed (each of these moves the answer)", "dim"), *table(rows, look, indent="")]

@@ -1,0 +1,123 @@
+"""``loadmaster plan``: from a model, a job and a card as people name them to a Plan."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from loadmaster.errors import BadValueError, UsageError
+from loadmaster.hardware import Device, Host, Machine, custom_device, find_gpu, usable
+from loadmaster.jobs.make import make_job
+from loadmaster.models import read_model
+from loadmaster.models.spec import ModelSpec
+from loadmaster.plan import Plan, make_plan
+from loadmaster.records import replace
+
+AUTO = "auto"
+DEFAULT_SEQ = 2048
+
+
+def plan(
+    model: str | os.PathLike[str] | ModelSpec | None = None,
+    *,
+    gpu: str | None = None,
+    vram: str | int | None = None,
+    params: str | None = None,
+    task: str = "finetune",
+    method: str | None = None,
+    precision: str | None = None,
+    batch: int = 1,
+    seq: int | None = None,
+    machine: Machine | None = None,
+    **how: Any,
+) -> Plan:
+    """Plan a job on a model and a card: the ledger of its memory, a verdict, and what would make it fit.
+
+    ``model`` is a catalogue name, a Hugging Face id, a folder, a config.json, a .safetensors or .gguf file, or a
+    ModelSpec; ``params="7B"`` instead of it takes a network of that size. ``gpu`` is a card by any spelling
+    (``rtx4090``) or ``auto``, this machine, which is the default; ``vram="24GiB"`` is a card known by its size alone.
+    ``seq`` is 2048, or what the model reaches if that is less. ``how`` holds the other words of ``jobs.make.make_job``:
+    grad_accumulation, optimizer, optimizer_implementation, checkpointing, attention, loss, rank, targets, new_tokens,
+    prefill_chunk, logits, kv_dtype, workers, prefetch, pin_memory. ``machine`` stands in for the one detected.
+
+    Raises a LoadmasterError, one sentence, for whatever can't be planned.
+    """
+    if gpu is not None and vram is not None:
+        raise UsageError("a card has one size: give gpu or vram, not both")
+    spec, source = _model(model, params)
+    if seq is None:
+        seq = min(DEFAULT_SEQ, spec.max_positions or DEFAULT_SEQ)
+    job = make_job(task=task, method=method, precision=precision, batch=batch, seq=seq, **how)  # fmt: skip
+    notes: tuple[str, ...] = ()
+    host: Host | None = None
+    if vram is not None:
+        device: Device | None = custom_device(vram)
+        where = ("--vram", str(vram))
+    elif gpu is None or _is_auto(gpu):
+        machine = machine or _detect()
+        device, notes = _best(machine)
+        host = machine.host
+        where = ("--gpu", AUTO)
+    else:
+        device, notes = _one_of(find_gpu(gpu))
+        where = ("--gpu", gpu)
+    if spec.max_positions is not None and job.seq_len > spec.max_positions:
+        notes += (
+            f"{job.seq_len:,} tokens are more than the {spec.max_positions:,} positions of {spec.name}",
+        )
+    made = make_plan(spec, job, device, host)
+    return replace(made, notes=made.notes + notes, asked=(*source, *where))
+
+
+def _is_auto(gpu: str) -> bool:
+    if not isinstance(gpu, str):
+        raise BadValueError("GPU", gpu, "a name such as RTX 4090, A100-80GB or H100:8, or auto")
+    return gpu.strip().lower() == AUTO
+
+
+def _model(model: object, params: str | None) -> tuple[ModelSpec, tuple[str, ...]]:
+    """The model, and the words by which it was named."""
+    if isinstance(model, ModelSpec):
+        return model, (model.name,)
+    if model is None and params is None:
+        raise UsageError("no model named", hint="a model, a file or folder of one, or --params 7B")
+    if model is not None and not isinstance(model, str | os.PathLike):
+        raise BadValueError("model", model, "a name, a path or a ModelSpec")
+    name = None if model is None else os.fspath(model)
+    if isinstance(name, bytes):
+        name = os.fsdecode(name)
+    words: tuple[str, ...] = () if name is None else (name,)
+    if params is not None:
+        words += ("--params", str(params))
+        return read_model(name, params=str(params)), words
+    return read_model(name), words
+
+
+def _detect() -> Machine:
+    from loadmaster.sensors import detect
+
+    return detect()
+
+
+def _best(machine: Machine) -> tuple[Device | None, tuple[str, ...]]:
+    """The card of this machine with the most memory to use now; None where there is no card."""
+    if not machine.gpus:
+        reasons = "; ".join(f"{absent.vendor}: {absent.reason}" for absent in machine.absent)
+        return None, (f"no GPU seen here{f' ({reasons})' if reasons else ''}",)
+    device = max(machine.gpus, key=lambda gpu: usable(gpu, machine.host).usable_bytes.likely)
+    if len(machine.gpus) == 1:
+        return device, ()
+    number = f"GPU {device.index}, " if device.index is not None else ""
+    many = f"this machine has {len(machine.gpus)} GPUs"
+    return device, (f"{many}; the plan is for {number}{device.name}, which has the most free memory",)
+
+
+def _one_of(device: Device) -> tuple[Device, tuple[str, ...]]:
+    """One card of several: more are not modelled yet, and replicas don't add up anyway."""
+    if device.count == 1:
+        return device, ()
+    note = (
+        f"{device.count} cards are named and the plan is for one: under plain data parallelism each holds the whole "
+        "job, so their memory doesn't add up (sharding isn't planned yet)"
+    )
+    return replace(device, count=1), (note,)

@@ -5,7 +5,6 @@ A family has ``read(config) -> ModelSpec``; one that other models nest has also 
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +23,8 @@ def load(model_type: str, *, origin: str = "") -> ModuleType:
     """The family's module; raises UnknownNameError, with near families, for a ``model_type`` that has none."""
     name = model_type.replace("-", "_").replace(".", "_")
     if not name.isidentifier() or name.startswith("_") or not (_FOLDER / f"{name}.py").is_file():
+        import difflib
+
         raise UnknownNameError(
             "model_type",
             model_type[:80],

@@ -79,17 +79,10 @@ def _block(of: Shape, *, gated: bool) -> Block:
     )
 
 
-def _vision(config: Config, text_hidden: int) -> tuple[Tower, Tower]:
-    of = encoder_shape(
-        config.count("hidden_size"),
-        config.layers("num_hidden_layers"),
-        config.count("attention_heads", "num_attention_heads"),
-        config.count("intermediate_size"),
-        config.text("hidden_act", default="gelu"),
-    )
-    root = "model.vision_model"
-    wide, tiles = of.hidden, config.count("max_num_tiles")
-    per_tile = patches(config) + 1
+def _outside(
+    config: Config, root: str, wide: int, per_tile: int
+) -> tuple[tuple[Embedding, ...], tuple[Parameter, ...]]:
+    tiles = config.count("max_num_tiles")
     ratios = config.value("supported_aspect_ratios", default=None)
     rows = 1 + (len(ratios) if isinstance(ratios, list) and ratios else ASPECT_RATIOS)
     place = f"{root}.gated_positional_embedding"
@@ -113,6 +106,22 @@ def _vision(config: Config, text_hidden: int) -> tuple[Tower, Tower]:
         Parameter(name=f"{root}.pre_tile_positional_embedding.gate", shape=(1,)),
         Parameter(name=f"{root}.post_tile_positional_embedding.gate", shape=(1,)),
     )
+    return tuple(tables), extra
+
+
+def _vision(config: Config, text_hidden: int) -> tuple[Tower, Tower]:
+    of = encoder_shape(
+        config.count("hidden_size"),
+        config.layers("num_hidden_layers"),
+        config.count("attention_heads", "num_attention_heads"),
+        config.count("intermediate_size"),
+        config.text("hidden_act", default="gelu"),
+    )
+    wide = of.hidden
+    per_tile = patches(config) + 1
+    root = "model.vision_model"
+    tables, extra = _outside(config, root, wide, per_tile)
+    tiles = config.count("max_num_tiles")
     # Patches of a tile are padded to a multiple of eight (modeling_mllama.py, MllamaVisionModel.forward).
     tokens = tiles * -(-per_tile // 8) * 8
     kept = len(config.counts("intermediate_layers_indices"))
@@ -128,7 +137,7 @@ def _vision(config: Config, text_hidden: int) -> tuple[Tower, Tower]:
         prefix=f"{root}.transformer.layers",
         blocks=(_block(of, gated=False),),
         layout=(0,) * of.layers,
-        embeddings=tuple(tables),
+        embeddings=tables,
         norms=(
             ("embedding", layer_norm(f"{root}.layernorm_pre", wide)),
             ("final", layer_norm(f"{root}.layernorm_post", wide)),

@@ -33,7 +33,7 @@ def read_model(source: str | None = None, *, params: str | None = None) -> Model
 
 
 def _path(source: str) -> Path | None:
-    from loadmaster.models.readers.folder import PICKLES
+    from loadmaster.models.readers.pickles import PICKLES
 
     if "\0" in source or len(source) > 4096:
         raise BadFileError(repr(source[:60]), "is not a path or a name")
@@ -48,14 +48,16 @@ def _path(source: str) -> Path | None:
 
 
 def _read_path(path: Path) -> ModelSpec:
-    from loadmaster.models.readers import config_json, folder
+    from loadmaster.models.readers import config_json, pickles
 
     suffix = path.suffix.lower()
     try:
         if path.is_dir():
+            from loadmaster.models.readers import folder
+
             return folder.read(path)
-        if suffix in folder.PICKLES:
-            raise folder.refuse_pickle(path)
+        if suffix in pickles.PICKLES:
+            raise pickles.refuse_pickle(path)
         if path.name.endswith(".safetensors.index.json"):
             return _tensors(path)
         if path.name == "model_index.json":
@@ -83,7 +85,7 @@ def _tensors(path: Path) -> ModelSpec:
 
 
 def _by_magic(path: Path) -> ModelSpec:
-    from loadmaster.models.readers import folder, gguf, headers
+    from loadmaster.models.readers import gguf, headers, pickles
 
     headers.file_size(path)
     with path.open("rb") as file:
@@ -91,16 +93,18 @@ def _by_magic(path: Path) -> ModelSpec:
     if magic == b"GGUF" or path.suffix.lower() == ".gguf":
         return gguf.read(path)
     if magic[:2] in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
-        raise folder.refuse_pickle(path)
+        raise pickles.refuse_pickle(path)
     raise BadFileError(path, "is no config.json, safetensors or GGUF file")
 
 
 def _read_name(source: str) -> ModelSpec:
-    from loadmaster.models.readers import catalogue, hub
+    from loadmaster.models.readers import catalogue
 
     try:
         return catalogue.read(source)
     except UnknownNameError as error:
+        from loadmaster.models.readers import hub
+
         if error.kind != "model" or not hub.is_id(source):
             raise
     return hub.read(source)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from pathlib import Path
 
+from loadmaster import data
 from loadmaster.errors import AmbiguousNameError, UnknownNameError
 from loadmaster.models.readers import config_json
 from loadmaster.models.spec import ModelSpec
 
-FOLDER = Path(__file__).resolve().parents[2] / "data" / "models"
+FOLDER = data.path("models")
 _ENDING = re.compile(r"(-hf|-v\d+(\.\d+)*|-base|-\d{4})$")
 
 
@@ -43,6 +42,8 @@ def find(name: str) -> str | None:
 
 def near(name: str, count: int = 3) -> list[str]:
     """The names most like this one, best first."""
+    import difflib
+
     known = {full.lower(): full for full in names()}
     short = {full.lower().partition("/")[2]: full for full in names()}
     wanted = name.lower()[:200]

@@ -12,7 +12,7 @@ from loadmaster.models import families
 from loadmaster.models.config import Config
 from loadmaster.models.spec import ModelSpec
 
-CONFIG_LIMIT_BYTES = 16 * 1024 * 1024
+CONFIG_LIMIT_BYTES = 16_000_000
 """Largest config that is read: published ones stay below 200 kB, label maps included."""
 DEPTH_LIMIT = 64
 
@@ -48,7 +48,7 @@ def load_text(path: Path, limit_bytes: int) -> str:
     except OSError as error:
         raise BadFileError(path, f"cannot be read ({error.strerror or error})") from None
     if len(data) > limit_bytes:
-        raise BadFileError(path, f"is larger than {limit_bytes // 1024**2} MiB, which no such file is")
+        raise BadFileError(path, f"has more than {limit_bytes} bytes, which no such file has")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:

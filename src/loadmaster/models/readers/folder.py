@@ -9,21 +9,12 @@ from loadmaster.errors import BadFileError, UnknownNameError
 from loadmaster.models.readers import config_json, safetensors
 from loadmaster.models.readers.compare import contradictions
 from loadmaster.models.readers.headers import TensorFile, stored
+from loadmaster.models.readers.pickles import PICKLES, refuse_pickle
 from loadmaster.models.spec import ModelSpec
 from loadmaster.records import replace
 
-PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 FILES_LIMIT = 10_000
 """Most entries of a folder that are looked at: the largest published models have under 200 shards."""
-
-
-def refuse_pickle(path: Path) -> BadFileError:
-    """The error for a file that torch.load would unpickle: unpickling runs whatever code is in it."""
-    return BadFileError(
-        path,
-        "is a pickle, which can run code when read, so it is not read",
-        hint="use its safetensors version (headers are enough), its config.json, or --params with its size",
-    )
 
 
 def read(path: Path) -> ModelSpec:

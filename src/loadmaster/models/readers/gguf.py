@@ -198,7 +198,7 @@ def _header(cursor: _Cursor, size: int) -> tuple[dict[str, Any], TensorFile]:
         metadata[key] = cursor.value(cursor.number("<I"))
     described = [_tensor(cursor) for _ in range(tensors)]
     align = metadata.get("general.alignment", 32)
-    if type(align) is not int or not 0 < align <= 2**20:
+    if type(align) is not int or not 0 < align <= 65536:
         raise BadFileError(cursor.path, f"has an impossible alignment {str(align)[:40]!r}")
     data = -(-cursor.at // align) * align
     position = 0

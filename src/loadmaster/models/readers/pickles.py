@@ -1,0 +1,18 @@
+"""Files that only unpickling could read: refused, because unpickling runs whatever code is in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from loadmaster.errors import BadFileError
+
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+
+
+def refuse_pickle(path: Path) -> BadFileError:
+    """The error for a file that torch.load would unpickle: unpickling runs whatever code is in it."""
+    return BadFileError(
+        path,
+        "is a pickle, which can run code when read, so it is not read",
+        hint="use its safetensors version (headers are enough), its config.json, or --params with its size",
+    )

@@ -10,6 +10,7 @@ from loadmaster.models.config import Config
 from loadmaster.models.parameters import parameter_count
 from loadmaster.models.spec import Head, ModelSpec, Tower
 
+_POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "max_target_positions")
 PARAMETER_LIMIT = 10**16
 """A network above ten quadrillion parameters is a mistake: the largest published ones have 10^12."""
 
@@ -35,12 +36,22 @@ def assemble(config: Config, towers: Sequence[Tower], head: Head | None) -> Mode
             "max_position_embeddings", "n_positions", "max_seq_len", "max_target_positions"
         ),
         published_parameters=published,
+        published_note=config.text("_difference_is", default=None) if config.has("_difference_is") else None,
         origin=config.path,
         warnings=tuple(dict.fromkeys(config.warnings)),
         assumed=tuple(config.assumed),
     )
     _check_size(spec, config)
     return spec
+
+
+def _positions(config: Config) -> int | None:
+    found = config.maybe(*_POSITIONS)
+    inner = config.fields.get("text_config")
+    if found is None and isinstance(inner, Mapping):
+        value = next((inner[name] for name in _POSITIONS if type(inner.get(name)) is int), None)
+        found = value if value and value > 0 else None
+    return found
 
 
 def _check_size(spec: ModelSpec, config: Config) -> None:

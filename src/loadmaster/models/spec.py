@@ -257,6 +257,8 @@ class ModelSpec(Record, kw_only=True):
     max_positions: int | None = None
     stored: Stored | None = None
     published_parameters: int | None = None
+    published_note: str | None = None
+    """What the published count holds besides the parameters, where the two differ."""
     origin: str
     warnings: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()

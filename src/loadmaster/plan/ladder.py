@@ -6,31 +6,27 @@ at the same speed, last those that train something else. Moves that turned out n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import ModuleType
 
-from loadmaster.hardware import Usable
 from loadmaster.jobs import changes
 from loadmaster.jobs.job import Job
-from loadmaster.memory import Ledger, predict
-from loadmaster.memory.timeline import moments
-from loadmaster.models.spec import ModelSpec
 from loadmaster.plan.plan import Combination, Rung
-from loadmaster.plan.verdict import verdict
+from loadmaster.plan.search import Search
+
+_TRIES = 40
 
 
-def peak_bytes(spec: ModelSpec, job: Job, capability: str | None) -> int:
-    """Likely allocated bytes of a job's highest moment: the quick figure the search compares."""
-    return max(int(m.total_bytes) for m in moments(spec, job, capability, detail=False))
-
-
-def single_changes(
-    spec: ModelSpec, job: Job, ledger: Ledger, room: Usable, capability: str | None
-) -> tuple[Rung, ...]:
-    """Every change that applies, alone, largest saving first."""
-    asked = ledger.peak.allocated.likely
+def single_changes(search: Search, job: Job) -> tuple[Rung, ...]:
+    """Every change that applies and saves something, alone, largest saving first."""
+    asked = search.peak_bytes(job)
     rungs = []
     for change in changes.applicable(job):
-        peak = peak_bytes(spec, change.apply(job), capability)
+        changed = change.apply(job)
+        peak = search.peak_bytes(changed)
+        if peak >= asked:
+            continue
+        result = search.judged(changed)[1] if peak <= search.limit_bytes else "does_not_fit"
         rungs.append(
             Rung(
                 change=change.NAME,
@@ -39,34 +35,33 @@ def single_changes(
                 speed=change.SPEED,
                 allocated_bytes=peak,
                 saved_bytes=asked - peak,
-                fits=peak <= room.usable_bytes.likely,
+                verdict=result,
             )
         )
-    return tuple(sorted((r for r in rungs if r.saved_bytes > 0), key=lambda r: -r.saved_bytes))
+    return tuple(sorted(rungs, key=lambda r: -r.saved_bytes))
 
 
-def first_that_fits(spec: ModelSpec, job: Job, room: Usable, capability: str | None) -> Combination | None:
+def first_that_fits(search: Search, job: Job) -> Combination | None:
     """Apply changes, cheapest for the person first, until the job fits; then drop those that were not needed.
 
     A combination that is only tight is kept while one is looked for that fits with room, as long as that needs no change
     of results which the tight one doesn't need. None when even all changes together don't fit.
     """
-    limit, tight, taken, now = room.usable_bytes.likely, None, [], job
+    limit, now = search.limit_bytes, job
+    tight: Combination | None = None
+    taken: list[ModuleType] = []
     for _ in range(_TRIES):
-        needed = _settle(spec, job, taken, limit, capability)
+        needed = _settle(search, job, taken, limit)
         if needed is not None:
-            found = _judged(spec, job, needed, room, capability)
+            found = _judged(search, job, needed)
             if found.verdict == "fits":
                 return found if tight is None or not _changes_results(found, tight) else tight
             tight = tight or (found if found.verdict == "tight" else None)
             # What stays reserved was too much: the next combination has to leave at least that much more.
-            limit = min(
-                limit - 1,
-                2 * room.usable_bytes.likely - found.ledger.peak.reserved.likely,
-                found.ledger.peak.allocated.likely - 1,
-            )
+            peak = found.ledger.peak
+            limit = min(limit - 1, 2 * search.limit_bytes - peak.reserved.likely, peak.allocated.likely - 1)
             continue
-        change = _next(spec, job, now, taken, capability)
+        change = _next(search, now, taken)
         if change is None:
             return tight
         taken.append(change)
@@ -74,18 +69,13 @@ def first_that_fits(spec: ModelSpec, job: Job, room: Usable, capability: str | N
     return tight
 
 
-_TRIES = 40
-
-
-def _next(
-    spec: ModelSpec, job: Job, now: Job, taken: list[ModuleType], capability: str | None
-) -> ModuleType | None:
+def _next(search: Search, now: Job, taken: Sequence[ModuleType]) -> ModuleType | None:
     """The cheapest change not yet taken that lowers the peak."""
-    names = {t.NAME for t in taken}
+    names = {change.NAME for change in taken}
     for change in changes.applicable(now):
-        if (change.NAME not in names or change.REPEATS) and peak_bytes(
-            spec, change.apply(now), capability
-        ) < peak_bytes(spec, now, capability):
+        if (change.NAME not in names or change.REPEATS) and search.peak_bytes(
+            change.apply(now)
+        ) < search.peak_bytes(now):
             return change
     return None
 
@@ -95,39 +85,34 @@ def _changes_results(found: Combination, tight: Combination) -> bool:
     return bool(different & set(found.changes) - set(tight.changes))
 
 
-def _settle(
-    spec: ModelSpec, job: Job, taken: list[ModuleType], limit: int, capability: str | None
-) -> list[ModuleType] | None:
+def _settle(search: Search, job: Job, taken: Sequence[ModuleType], limit: int) -> list[ModuleType] | None:
     """The changes of ``taken`` that are needed to get under ``limit``, dearest dropped first if it can be."""
-    if not taken or peak_bytes(spec, _apply(job, taken), capability) > limit:
+    if not taken or search.peak_bytes(_apply(job, taken)) > limit:
         return None
     needed = list(taken)
     for change in sorted(taken, key=lambda c: -c.PENALTY):
         without = list(needed)
         without.remove(change)
-        if without and peak_bytes(spec, _apply(job, without), capability) <= limit:
+        if without and search.peak_bytes(_apply(job, without)) <= limit:
             needed = without
     return needed
 
 
-def _apply(job: Job, taken: list[ModuleType]) -> Job:
+def _apply(job: Job, taken: Sequence[ModuleType]) -> Job:
     for change in taken:
         if change.applies(job):
             job = change.apply(job)
     return job
 
 
-def _judged(
-    spec: ModelSpec, job: Job, taken: list[ModuleType], room: Usable, capability: str | None
-) -> Combination:
+def _judged(search: Search, job: Job, taken: Sequence[ModuleType]) -> Combination:
     texts: dict[str, str] = {}
     now = job
     for change in taken:
         if change.applies(now):
             texts[change.NAME] = change.text(now)
             now = change.apply(now)
-    ledger = predict(spec, now, compute_capability=capability, context=room.context_bytes)
-    result = verdict(spec, now, ledger, room.usable_bytes, capability)
+    ledger, result = search.judged(now)
     return Combination(
         changes=tuple(texts), texts=tuple(texts.values()), job=now, ledger=ledger, verdict=result
     )

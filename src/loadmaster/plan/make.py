@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from loadmaster.hardware import Device, Host, usable
 from loadmaster.jobs.job import Job
-from loadmaster.memory import Ledger, predict
+from loadmaster.memory import predict
 from loadmaster.models.spec import ModelSpec
 from loadmaster.plan.ladder import first_that_fits, single_changes
-from loadmaster.plan.plan import Plan
-from loadmaster.plan.verdict import margin_bytes, ram_verdict, verdict
+from loadmaster.plan.plan import Combination, Plan, Rung
+from loadmaster.plan.search import Search
+from loadmaster.plan.verdict import margin_bytes, ram_verdict
 
 
 def make_plan(spec: ModelSpec, job: Job, device: Device | None, host: Host | None = None) -> Plan:
@@ -31,13 +32,13 @@ def make_plan(spec: ModelSpec, job: Job, device: Device | None, host: Host | Non
             ram_verdict=ram,
         )
     room = usable(device, host)
-    capability = device.gpu.compute_capability
-    ledger: Ledger = predict(spec, job, compute_capability=capability, context=room.context_bytes)
-    result = verdict(spec, job, ledger, room.usable_bytes, capability)
-    ladder, fitting = (), None
+    search = Search(spec, room, device.gpu.compute_capability)
+    ledger, result = search.judged(job)
+    ladder: tuple[Rung, ...] = ()
+    fitting: Combination | None = None
     if result == "does_not_fit":
-        ladder = single_changes(spec, job, ledger, room, capability)
-        fitting = first_that_fits(spec, job, room, capability)
+        ladder = single_changes(search, job)
+        fitting = first_that_fits(search, job)
     return Plan(
         model=spec,
         job=job,

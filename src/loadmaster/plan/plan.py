@@ -23,7 +23,12 @@ class Rung(Record, kw_only=True):
     speed: str
     allocated_bytes: int
     saved_bytes: int
-    fits: bool
+    verdict: Verdict
+
+    @property
+    def fits(self) -> bool:
+        """Whether the job is expected to run with this change alone."""
+        return self.verdict in ("fits", "tight")
 
 
 class Combination(Record, kw_only=True):

@@ -64,6 +64,7 @@ def plan_fields(plan: Plan) -> dict[str, Any]:
                 "text": rung.text,
                 "allocated_bytes": rung.allocated_bytes,
                 "saved_bytes": rung.saved_bytes,
+                "verdict": rung.verdict,
                 "fits": rung.fits,
                 "numerics": rung.numerics,
                 "speed": rung.speed,

@@ -1,0 +1,40 @@
+"""What a search asks again and again about jobs on one card, answered once for each job."""
+
+from __future__ import annotations
+
+from loadmaster.hardware import Usable
+from loadmaster.jobs.job import Job
+from loadmaster.memory import Ledger, predict
+from loadmaster.memory.timeline import moments
+from loadmaster.models.spec import ModelSpec
+from loadmaster.plan.plan import Verdict
+from loadmaster.plan.verdict import verdict
+
+
+class Search:
+    """Peaks, ledgers and verdicts of jobs that run a model on a card with ``room``."""
+
+    def __init__(self, spec: ModelSpec, room: Usable, capability: str | None) -> None:
+        self.spec, self.room, self.capability = spec, room, capability
+        self.limit_bytes = room.usable_bytes.likely
+        self._peaks: dict[Job, int] = {}
+        self._judged: dict[Job, tuple[Ledger, Verdict]] = {}
+
+    def peak_bytes(self, job: Job) -> int:
+        """Likely allocated bytes of a job's highest moment: the quick figure that is compared."""
+        if job not in self._peaks:
+            found = moments(self.spec, job, self.capability, detail=False)
+            self._peaks[job] = max(int(moment.total_bytes) for moment in found)
+        return self._peaks[job]
+
+    def judged(self, job: Job) -> tuple[Ledger, Verdict]:
+        """The whole ledger of a job and the verdict on it."""
+        if job not in self._judged:
+            ledger = predict(
+                self.spec, job, compute_capability=self.capability, context=self.room.context_bytes
+            )
+            self._judged[job] = (
+                ledger,
+                verdict(self.spec, job, ledger, self.room.usable_bytes, self.capability),
+            )
+        return self._judged[job]

@@ -63,3 +63,8 @@ def where(condition: object, a: Size, b: Size) -> Size:
 def amount(size: Size) -> int:
     """A size as one int: itself, or the largest of an array."""
     return size if isinstance(size, int) else int(size.max())
+
+
+def surely(condition: object) -> bool:
+    """A condition as one bool: itself, or whether it holds for every element (jobs are grouped so that it is all or none)."""
+    return condition if isinstance(condition, bool) else bool(condition.all())  # type: ignore[attr-defined]

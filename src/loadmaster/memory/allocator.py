@@ -21,7 +21,7 @@ OWN_SEGMENT = 10 * MIB
 OWN_ROUND = 2 * MIB
 
 
-class OutOfMemory(Exception):
+class OutOfMemoryError(Exception):
     """The device has no room for a request, even after every free segment was given back; carries requested bytes."""
 
     def __init__(self, requested_bytes: int) -> None:
@@ -54,7 +54,7 @@ class Allocator:
         self._live: dict[object, _Block] = {}
 
     def malloc(self, key: object, size_bytes: int) -> None:
-        """Hand out a block under ``key``; raises OutOfMemory when the capacity has no room."""
+        """Hand out a block under ``key``; raises OutOfMemoryError when the capacity has no room."""
         size = max(ROUND, -(-size_bytes // ROUND) * ROUND)
         small = size <= SMALL_LIMIT
         block = self._take(size, small)
@@ -103,8 +103,7 @@ class Allocator:
         at = bisect_left(pool, (size, -1))
         if at == len(pool):
             return None
-        block = self._blocks.pop(pool.pop(at)[1])
-        return block
+        return self._blocks.pop(pool.pop(at)[1])
 
     def _grow(self, size: int, small: bool) -> _Block:
         segment = (
@@ -118,7 +117,7 @@ class Allocator:
             self.releases += 1
             self.empty_cache()
             if self.reserved_bytes + segment > self.capacity_bytes:
-                raise OutOfMemory(size)
+                raise OutOfMemoryError(size)
         block = _Block(self._next_address, segment, small)
         block.segment_bytes = segment
         self._next_address += segment

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from loadmaster.jobs.job import Job
 from loadmaster.memory.blocks.attention import kernel
 from loadmaster.memory.blocks.run import Run
@@ -20,75 +22,57 @@ LOSSES = {
 def assumptions(spec: ModelSpec, job: Job) -> tuple[Assumption, ...]:
     """One line for each choice that moves the answer, whether it was said or not."""
     found = [Assumption(field="model", value=spec.name, text=text) for text in spec.assumed]
-    kernels = sorted(
-        {
-            kernel(Run(job, Tape(autocast=job.precision.autocast), queries=1), b.mixer, job.precision.weights)
-            for b in spec.decoder.blocks
-            if isinstance(b.mixer, Attention)
-        }
-    )
+    kernels = attention_kernels(spec, job)
     if kernels:
-        found.append(
-            Assumption(
-                field="attention",
-                value=job.attention,
-                text=f"{job.attention} attention, which runs as {' and '.join(kernels)}; no padding mask",
-            )
-        )
-    if job.training:
-        if spec.head is not None:
-            found.append(
-                Assumption(field="loss", value=job.loss, text=LOSSES[job.loss].format(chunks=job.loss_chunks))
-            )
-        found.append(
-            Assumption(
-                field="optimizer",
-                value=job.optimizer.name,
-                text=f"{job.optimizer.name}, {job.optimizer.implementation} implementation",
-            )
-        )
-        found.append(Assumption(field="precision", value=job.precision.weights, text=_precision(job)))
-        text = (
-            "the loop keeps the model's outputs through backward"
-            if job.outputs_held
-            else "outputs are freed before backward (Trainer, or loss = model(...).loss)"
-        )
-        found.append(Assumption(field="outputs", value="held" if job.outputs_held else "freed", text=text))
-        if job.lora is not None:
-            found.append(
-                Assumption(
-                    field="lora",
-                    value=str(job.lora.rank),
-                    text=f"LoRA rank {job.lora.rank} on {', '.join(job.lora.targets)}, adapters in {job.lora.dtype}",
-                )
-            )
-    else:
-        found.append(
-            Assumption(
-                field="precision",
-                value=job.precision.weights,
-                text=f"weights in {job.precision.weights}, KV cache in {job.kv_dtype or job.compute_dtype}",
-            )
-        )
-        chunk = (
-            "the whole prompt at once"
-            if job.prefill_chunk is None
-            else f"{job.prefill_chunk} prompt tokens at a time"
-        )
-        found.append(
-            Assumption(
-                field="prefill",
-                value=str(job.prefill_chunk or "whole"),
-                text=f"prefill takes {chunk}, logits of the {'last token' if job.logits == 'last' else 'whole prompt'}",
-            )
-        )
+        text = f"{job.attention} attention, which runs as {' and '.join(kernels)}; no padding mask"
+        found.append(Assumption(field="attention", value=job.attention, text=text))
+    found += [
+        Assumption(field=field, value=value, text=text)
+        for field, value, text in (_training(spec, job) if job.training else _inference(job))
+    ]
     return tuple(found)
+
+
+def attention_kernels(spec: ModelSpec, job: Job) -> list[str]:
+    """The attention kernels that the layers take, by PyTorch's rules."""
+    run = Run(job, Tape(autocast=job.precision.autocast), queries=job.seq_len)
+    mixers = [block.mixer for block in spec.decoder.blocks if isinstance(block.mixer, Attention)]
+    return sorted({kernel(run, mixer, run.compute) for mixer in mixers})
+
+
+def _training(spec: ModelSpec, job: Job) -> Iterator[tuple[str, str, str]]:
+    if spec.head is not None:
+        yield "loss", job.loss, LOSSES[job.loss].format(chunks=job.loss_chunks)
+    name, implementation = job.optimizer.name, job.optimizer.implementation
+    yield "optimizer", name, f"{name}, {implementation} implementation"
+    yield "precision", job.precision.weights, _precision(job)
+    if job.outputs_held:
+        yield "outputs", "held", "the loop keeps the model's outputs through backward"
+    else:
+        yield "outputs", "freed", "outputs are freed before backward (Trainer, or loss = model(...).loss)"
+    if job.lora is not None:
+        targets = ", ".join(job.lora.targets)
+        yield (
+            "lora",
+            str(job.lora.rank),
+            f"LoRA rank {job.lora.rank} on {targets}, adapters in {job.lora.dtype}",
+        )
+
+
+def _inference(job: Job) -> Iterator[tuple[str, str, str]]:
+    cache = job.kv_dtype or job.compute_dtype
+    yield "precision", job.precision.weights, f"weights in {job.precision.weights}, KV cache in {cache}"
+    chunk = job.prefill_chunk
+    words = "the whole prompt at once" if chunk is None else f"{chunk} prompt tokens at a time"
+    rows = "the last token" if job.logits == "last" else "the whole prompt"
+    yield "prefill", str(chunk or "whole"), f"prefill takes {words}, logits of {rows}"
 
 
 def _precision(job: Job) -> str:
     if job.quantization is not None:
         double = " with double quantisation" if job.quantization.double else ""
-        return f"linear layers in {job.quantization.dtype}{double}, the rest in {'float32' if job.quantization.upcast_rest else job.precision.weights}"
+        rest = "float32" if job.quantization.upcast_rest else job.precision.weights
+        return f"linear layers in {job.quantization.dtype}{double}, the rest in {rest}"
     if job.precision.autocast is None:
         return f"everything in {job.precision.weights}, no autocast"
     return f"weights in {job.precision.weights}, autocast to {job.precision.autocast}"

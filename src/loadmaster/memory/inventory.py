@@ -80,7 +80,7 @@ def adapters(spec: ModelSpec, job: Job) -> list[Held]:
 
 def matches(targets: tuple[str, ...], name: str) -> bool:
     """PEFT's rule: all-linear, or a module whose name is a target or ends in one (tuners_utils.check_target_module_exists)."""
-    return any(t == "all-linear" or name == t or name.endswith(f".{t}") for t in targets)
+    return any(t in ("all-linear", name) or name.endswith(f".{t}") for t in targets)
 
 
 def rest_dtype(job: Job) -> str:

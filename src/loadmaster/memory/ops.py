@@ -29,16 +29,14 @@ def lower(tape: Tape, x: Tensor, name: str) -> Tensor:
     gradient are cached until autocast ends (autocast_mode.cpp, cached_cast)."""
     if tape.autocast is None or x.dtype not in ("float32", *HALVES) or x.dtype == tape.autocast:
         return x
-    cacheable = (
-        x.leaf is not None and x.node is None and x.needs_grad and x.dtype == "float32" and x.storage is None
-    )
-    if cacheable and x.leaf in tape.casts:
-        return tape.casts[x.leaf]  # type: ignore[index]
+    leaf = x.leaf if x.node is None and x.needs_grad and x.dtype == "float32" and x.storage is None else None
+    if leaf is not None and leaf in tape.casts:
+        return tape.casts[leaf]
     y = cast(tape, x, tape.autocast, name)
     if x.storage is None and y.storage is not None:
         y.storage.tag = "autocast copies"
-    if cacheable:
-        tape.casts[x.leaf] = y  # type: ignore[index]
+    if leaf is not None:
+        tape.casts[leaf] = y
     return y
 
 
@@ -199,9 +197,16 @@ def softmax(tape: Tape, x: Tensor, name: str, dtype: str | None = None) -> Tenso
 
 
 def rms_norm(
-    tape: Tape, x: Tensor, weight: Tensor | None, rows: Size, name: str, *, plus_one: bool = False
+    tape: Tape,
+    x: Tensor,
+    weight: Tensor | None,
+    rows: Size,
+    name: str,
+    *,
+    plus_one: bool = False,
+    wide_scale: bool = False,
 ) -> Tensor:
-    """transformers' LlamaRMSNorm.forward, operator by operator (Gemma's variant when ``plus_one``)."""
+    """transformers' LlamaRMSNorm.forward, operator by operator (``plus_one``: Gemma's, ``wide_scale``: OLMo 2's)."""
     dtype = x.dtype
     wide = cast(tape, x, "float32", f"{name} float32 copy")
     square = elementwise(tape, wide, f"{name} pow", scratch=2)
@@ -211,22 +216,18 @@ def rms_norm(
     del mean
     normed = mul(tape, wide, inverse, f"{name} normed float32")
     del wide, inverse
-    if plus_one and weight is not None:
-        y = mul(
-            tape,
-            normed,
-            tape.constant(weight.elements, "float32")
-            if not weight.needs_grad
-            else cast_weight(tape, weight, name),
-            f"{name} scaled",
-        )
-        return cast(tape, y, dtype, f"{name} output")
+    if weight is not None and wide_scale:
+        scaled = mul(tape, weight, normed, f"{name} scaled", elements=x.elements)
+        return cast(tape, scaled, dtype, f"{name} output")
+    if weight is not None and plus_one:
+        scaled = mul(tape, normed, _plus_one(tape, weight, name), f"{name} scaled")
+        return cast(tape, scaled, dtype, f"{name} output")
     half = cast(tape, normed, dtype, f"{name} normed")
     return half if weight is None else mul(tape, weight, half, f"{name} output", elements=x.elements)
 
 
-def cast_weight(tape: Tape, weight: Tensor, name: str) -> Tensor:
-    """``1.0 + weight.float()`` of Gemma's norms: a vector, kept only for its gradient's sake."""
+def _plus_one(tape: Tape, weight: Tensor, name: str) -> Tensor:
+    """``1.0 + weight.float()`` of Gemma's norms: a vector."""
     y = tape.new(weight.elements, "float32", f"{name} weight")
     elements, dtype = weight.elements, weight.dtype
     return tape.record(

@@ -5,14 +5,15 @@ All layers of a kind cost the same, so a layer is measured once and ``timeline``
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from loadmaster.arrays import Size, maximum
+from loadmaster.arrays import Size
 from loadmaster.jobs.job import Job
 from loadmaster.memory.blocks import head as heads
 from loadmaster.memory.blocks.layer import layer
 from loadmaster.memory.blocks.run import Run
-from loadmaster.memory.tape import Tape, Tensor
+from loadmaster.memory.tape import Node, Tape, Tensor
 from loadmaster.models.spec import Block, Head, Norm
 
 Census = dict[tuple[str, str], int]
@@ -21,13 +22,14 @@ Events = list[tuple[object, int]]
 ``out`` its output, ``gout`` and ``gx`` their gradients."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Cost:
     """Bytes of one layer (or of the head). ``retained``: alive from its forward to its backward; ``casts``: autocast's
     cached weight copies that outlive a checkpointed forward; peaks count everything of this layer, its input included;
     ``gradients``: of its parameters. The censuses (plain ints only) split them by (component, tensor)."""
 
     retained: Size = 0
+    keeps_input: bool = False
     casts: Size = 0
     forward: Size = 0
     backward: Size = 0
@@ -40,19 +42,22 @@ class Cost:
     backward_events: Events = field(default_factory=list)
 
 
-def training_layer(job: Job, block: Block, hidden: int, *, detail: bool) -> Cost:
-    """One layer of a training step, at the job's checkpointing."""
+def training_layer(job: Job, block: Block, hidden: int, *, detail: bool, first: bool = False) -> Cost:
+    """One layer of a training step, at the job's checkpointing. ``first``: its input comes from a frozen embedding and
+    needs no gradient, so what only serves that gradient is not kept."""
     if job.checkpointing == "full":
         return _checkpointed(job, block, hidden, detail)
     tape = Tape(autocast=job.precision.autocast, detail=detail)
     run = Run(job, tape, queries=job.seq_len)
     cost = Cost()
     x = _input(run, hidden)
+    x.needs_grad = not first
     tape.mark()
     out = layer(run, x, block)
     cost.forward, cost.forward_census = tape.peak_bytes, tape.composition
     tape.casts.clear()
     words = {key_of(x): "x", key_of(out): "out"}
+    cost.keeps_input = x.storage is not None and x.storage.saved
     del x
     last, start = [out], out_of(out)
     del out
@@ -70,6 +75,7 @@ def _checkpointed(job: Job, block: Block, hidden: int, detail: bool) -> Cost:
     out = layer(run, x, block)
     cost.forward, cost.forward_census = first.peak_bytes, first.composition
     cost.casts = sum_sizes(first.casts.values())
+    cost.keeps_input = True
     cost.retained = x.storage.size_bytes if x.storage is not None else 0
     if detail:
         cost.retained_census = {("activations", "layer input (checkpoint)"): int(cost.retained)}
@@ -155,15 +161,15 @@ def inference_head(
     return cost
 
 
-def out_of(tensor: Tensor) -> tuple[object, int]:
+def out_of(tensor: Tensor) -> tuple[Node | None, int]:
     """Where backward begins: the node and slot that made a tensor."""
     return tensor.node, tensor.slot
 
 
-def sum_sizes(tensors: object) -> Size:
+def sum_sizes(tensors: Iterable[Tensor]) -> Size:
     """Bytes of several tensors' storages."""
     total: Size = 0
-    for tensor in tensors:  # type: ignore[attr-defined]
+    for tensor in tensors:
         if tensor.storage is not None:
             total = total + tensor.storage.size_bytes
     return total
@@ -177,7 +183,7 @@ def _input(run: Run, hidden: int) -> Tensor:
 
 
 def _backward(
-    tape: Tape, start: tuple[object, int], cost: Cost, last: list[Tensor], words: dict[int, str]
+    tape: Tape, start: tuple[Node | None, int], cost: Cost, last: list[Tensor], words: dict[int, str]
 ) -> None:
     """From the end of forward: note what is retained, then go back with a gradient of the output's size."""
     middle = len(tape.events)
@@ -189,7 +195,7 @@ def _backward(
     gradient = [tape.new(elements, dtype, "gradient of the layer's output", tag="temporaries")]
     words[key_of(gradient[0])] = "gout"
     tape.mark()
-    reached = tape.backward(start, gradient, "input")  # type: ignore[arg-type]
+    reached = tape.backward(start, gradient, "input")
     cost.backward, cost.backward_census = tape.peak_bytes, tape.composition
     words[key_of(reached)] = "gx"
     cost.forward_events = named(tape.events[1:middle], words)
@@ -209,17 +215,9 @@ def named(events: list[tuple[int, int]], words: dict[int, str]) -> Events:
 
 def _gradients(tape: Tape, cost: Cost) -> None:
     cost.gradients = sum_sizes(tape.gradients.values())
-    if tape._detail:
+    if tape.detail:
         cost.gradient_census = {
             ("gradients", name): int(t.storage.size_bytes)
             for name, t in tape.gradients.items()
             if t.storage is not None
         }
-
-
-def highest(*sizes: Size) -> Size:
-    """The largest of several sizes."""
-    top = sizes[0]
-    for size in sizes[1:]:
-        top = maximum(top, size)
-    return top

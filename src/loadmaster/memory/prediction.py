@@ -144,7 +144,7 @@ def _merged(component: str, parts: list[Part], phase: str) -> Entry:
     formula = " + ".join(p.formula() for p in parts if int(p.size_bytes)) or entry.formula
     top = tuple(sorted(tensors.items(), key=lambda item: -item[1])[:12])
     origin = max((p.origin for p in parts), key=ORIGINS.index)
-    return replace(entry, component=component, bytes=total, formula=formula, tensors=top, origin=origin)  # type: ignore[arg-type]
+    return replace(entry, component=component, bytes=total, formula=formula, tensors=top, origin=origin)
 
 
 def _entry(part: Part, tier: Tier, phase: str) -> Entry:

@@ -6,7 +6,6 @@ from loadmaster.jobs.job import Job
 from loadmaster.memory import timeline
 from loadmaster.memory.components import kv_cache
 from loadmaster.memory.inventory import adapters, gradient_bytes, parameters, trained
-from loadmaster.memory.passes import Cost
 from loadmaster.memory.replay import Replay, inference, training
 from loadmaster.models.spec import ModelSpec
 from loadmaster.records import Interval
@@ -32,7 +31,7 @@ def replayed(
         replay.keep(("weight", index), [int(held.size_bytes) // held.count] * held.count)
     if job.training:
         run = timeline.Training(spec, job, compute_capability, detail=True)
-        layers = _in_order([s.cost for s in run.segments], [s.count for s in run.segments])
+        layers = run.layers
         table = sum(int(gradient_bytes(h)) for h in trained(spec, job) if h.role == "embedding")
         training(
             replay,
@@ -45,7 +44,7 @@ def replayed(
         )
     else:
         prefill = timeline.Inference(spec, job, compute_capability, detail=True)
-        layers = _in_order([s.cost for s in prefill.segments], [s.count for s in prefill.segments])
+        layers = prefill.layers
         whole = int(kv_cache.kv_cache(spec, job, prefill.prompt).size_bytes) if job.kv_cache else 0
         inference(
             replay,
@@ -55,7 +54,3 @@ def replayed(
             [whole // len(layers)] * len(layers),
         )
     return replay
-
-
-def _in_order(costs: list[Cost], counts: list[int]) -> list[Cost]:
-    return [cost for cost, count in zip(costs, counts, strict=True) for _ in range(count)]

@@ -68,9 +68,7 @@ class Node:
         self, name: str, inputs: Sequence[Tensor], saved: Sequence[Tensor], backward: Backward
     ) -> None:
         # Edges, not tensors: a graph does not keep its inputs alive, only what an operator saved.
-        self.inputs = [
-            (x.node, x.slot, x.leaf, x.elements, x.dtype) if x.needs_grad else None for x in inputs
-        ]
+        self.inputs = [(x.node, x.slot, x.leaf, x.elements) if x.needs_grad else None for x in inputs]
         self.name, self.saved, self.backward = name, list(saved), backward
         self.outputs = 1
 
@@ -89,7 +87,7 @@ class Tape:
         self.accumulating = False
         self.tag = "activations"
         self.events: list[tuple[int, int]] = []
-        self._detail = detail
+        self.detail = detail
         self._alive: WeakSet[Storage] = WeakSet()
         self.composition: dict[tuple[str, str], int] = {}
 
@@ -98,7 +96,7 @@ class Tape:
     def took(self, storage: Storage) -> None:
         """Count a new storage, and note the peak."""
         self.live_bytes = self.live_bytes + storage.size_bytes
-        if self._detail:
+        if self.detail:
             self.events.append((storage.key, int(storage.size_bytes)))
             self._alive.add(storage)
             if self.live_bytes > self.peak_bytes:
@@ -108,7 +106,7 @@ class Tape:
     def gave_back(self, storage: Storage) -> None:
         """Uncount a storage whose last holder is gone."""
         self.live_bytes = self.live_bytes - storage.size_bytes
-        if self._detail:
+        if self.detail:
             self.events.append((storage.key, -1))
 
     def census(self) -> dict[tuple[str, str], int]:
@@ -123,7 +121,7 @@ class Tape:
     def mark(self) -> None:
         """Forget the highest point so far: what follows is a stretch of its own."""
         self.peak_bytes = self.live_bytes
-        if self._detail:
+        if self.detail:
             self.composition = self.census()
 
     # -- tensors --------------------------------------------------------------------------------------------------
@@ -215,7 +213,7 @@ class Tape:
         reached: list[Tensor],
         mark: str | None,
     ) -> None:
-        target, slot, leaf, elements, dtype = edge
+        target, slot, leaf, elements = edge
         if grad.elements is not elements and not _same(grad.elements, elements):
             grad = self.new(elements, grad.dtype, "gradient summed to size")
         if target is not None:
@@ -225,11 +223,10 @@ class Tape:
         elif leaf == mark:
             if not reached:
                 reached.append(grad)
-        elif leaf is not None and not self.accumulating:
-            if leaf not in self.gradients:
-                if grad.storage is not None:
-                    grad.storage.tag, grad.storage.name = "gradients", leaf
-                self.gradients[leaf] = grad
+        elif leaf is not None and not self.accumulating and leaf not in self.gradients:
+            if grad.storage is not None:
+                grad.storage.tag, grad.storage.name = "gradients", leaf
+            self.gradients[leaf] = grad
 
 
 def _same(a: Size, b: Size) -> bool:

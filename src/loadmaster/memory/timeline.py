@@ -6,6 +6,7 @@ highest point of a phase is one of its moments. A peak is the largest moment, no
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -15,13 +16,14 @@ from loadmaster.jobs.job import Job
 from loadmaster.memory import passes
 from loadmaster.memory.blocks.run import Run
 from loadmaster.memory.components import activations, gradients, kv_cache, optimizer, runtime, weights
+from loadmaster.memory.inventory import gradient_bytes, parameters, trained
 from loadmaster.memory.parts import Census, Moment, Part, commas
 from loadmaster.memory.passes import Cost
 from loadmaster.memory.tape import Tape
-from loadmaster.models.spec import Attention, ModelSpec, Tower
+from loadmaster.models.spec import Attention, Block, ModelSpec, Tower
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Segment:
     """Consecutive equal layers of a tower."""
 
@@ -45,9 +47,8 @@ class Training:
         self.spec, self.job, self.detail = spec, job, detail
         tower = spec.decoder
         self.residual = Run(job, Tape(), queries=job.seq_len).residual
-        self.segments = _segments(
-            tower, lambda block: passes.training_layer(job, block, tower.hidden, detail=detail)
-        )
+        self.layers = _layers(tower, self._layer, first=job.lora is not None and job.checkpointing == "none")
+        self.segments = _segments(self.layers)
         head = spec.head
         self.head = (
             passes.head_and_loss(job, head, tower.norms, tower.hidden, detail=detail) if head else Cost()
@@ -76,6 +77,11 @@ class Training:
         if job.outputs_held:
             self.base.append(self._held())
 
+    def _layer(self, block: Block, first: bool) -> Cost:
+        return passes.training_layer(
+            self.job, block, self.spec.decoder.hidden, detail=self.detail, first=first
+        )
+
     def moments(self) -> list[Moment]:
         """load, forward, loss, backward and optimizer step."""
         return [
@@ -98,7 +104,9 @@ class Training:
         return [self.gradients] if self.accumulating else []
 
     def _forward(self) -> list[Moment]:
-        found, before, casts = [], [], 0
+        found: list[Moment] = []
+        before: list[tuple[Cost, int]] = []
+        casts: Size = 0
         for segment in self.segments:
             done = [*before, (segment.cost, segment.count - 1)]
             casts = casts + segment.cost.casts * (segment.count - 1)
@@ -106,7 +114,7 @@ class Training:
                 *self.base,
                 *self._kept_gradients(),
                 activations.retained(done),
-                self.embedding,
+                *([] if self.layers[0].keeps_input else [self.embedding]),
                 _casts(casts),
             ]
             found.append(
@@ -146,7 +154,7 @@ class Training:
         for index in reversed(range(len(self.segments))):
             segment = self.segments[index]
             for left, name in ((segment.count - 1, "last layer"), (0, "first layer")):
-                finished = made + [(segment.cost.gradients * (segment.count - 1 - left), "layers")]
+                finished = [*made, (segment.cost.gradients * (segment.count - 1 - left), "layers")]
                 found.append(
                     self._layer_back(segment, [*groups[:index], (segment.cost, left)], finished, name)
                 )
@@ -169,9 +177,9 @@ class Training:
     def _embedding_back(self, made: list[tuple[Size, str]]) -> Moment:
         """embedding_dense_backward makes a full table; a tied table already has the head's gradient, and both live."""
         table: Size = 0
-        for h in optimizer.trained(self.spec, self.job):
+        for h in trained(self.spec, self.job):
             if h.role == "embedding":
-                table = table + gradients.gradient_bytes(h)
+                table = table + gradient_bytes(h)
         grads = self._kept_gradients() or [_gradient_part(made)]
         return Moment(
             "backward",
@@ -226,18 +234,19 @@ class Inference:
             "embedding output of the tokens at work",
             "LlamaModel.forward keeps inputs_embeds until it returns",
         )
-        self.segments = self._layers(self.chunk, self.prompt)
+        self.layers = self._run(self.chunk, self.prompt)
+        self.segments = _segments(self.layers)
         self.head = (
             passes.inference_head(job, spec.head, tower.norms, tower.hidden, self.chunk, detail=detail)
             if spec.head
             else None
         )
 
-    def _layers(self, queries: Size, keys: Size) -> list[Segment]:
+    def _run(self, queries: Size, keys: Size) -> list[Cost]:
         tower = self.spec.decoder
-        return _segments(
+        return _layers(
             tower,
-            lambda block: passes.inference_layer(
+            lambda block, _: passes.inference_layer(
                 self.job, block, tower.hidden, queries, keys, detail=self.detail
             ),
         )
@@ -266,20 +275,32 @@ class Inference:
                 "last token",
                 [*self.base, whole, grown, self.inputs, _work(s.cost.forward, s.cost.forward_census)],
             )
-            for s in self._layers(1, self.job.seq_len)
+            for s in _segments(self._run(1, self.job.seq_len))
         ]
 
 
-def _segments(tower: Tower, measure: object) -> list[Segment]:
-    """Runs of equal layers; each kind is measured once. Many short runs (alternating layers) are taken as one run of
-    each kind: what they keep is the same, and the order within a pair moves a peak by at most one layer."""
-    costs: dict[int, Cost] = {}
-    for index in set(tower.layout):
-        costs[index] = measure(tower.blocks[index])  # type: ignore[operator]
-    runs = [(index, len(list(group))) for index, group in groupby(tower.layout)]
-    if len(runs) > 8:
-        runs = [(index, tower.layout.count(index)) for index in sorted(costs)]
-    return [Segment(costs[index], count) for index, count in runs]
+def _layers(tower: Tower, measure: Callable[[Block, bool], Cost], *, first: bool = False) -> list[Cost]:
+    """Every layer's cost in order; layers of a kind share one. ``first``: layer 0 is a kind of its own."""
+    costs: dict[tuple[int, bool], Cost] = {}
+    found = []
+    for position, index in enumerate(tower.layout):
+        key = (index, first and position == 0)
+        if key not in costs:
+            costs[key] = measure(tower.blocks[index], key[1])
+        found.append(costs[key])
+    return found
+
+
+def _segments(layers: list[Cost]) -> list[Segment]:
+    """Runs of equal layers. Many short runs (alternating layers) are taken as one run of each kind: what they keep is the
+    same, and the order within a pair moves a peak by at most one layer."""
+    runs = [Segment(cost, len(list(group))) for cost, group in groupby(layers, key=lambda cost: cost)]
+    if len(runs) <= 8:
+        return runs
+    merged: dict[int, Segment] = {}
+    for run in runs:
+        merged.setdefault(id(run.cost), Segment(run.cost, 0)).count += run.count
+    return list(merged.values())
 
 
 def _rotary(tower: Tower) -> int:
@@ -297,7 +318,7 @@ def _unpacking(spec: ModelSpec, job: Job) -> list[Part]:
     """Loading in 4 bits brings each tensor to the device in its stored format before packing it."""
     if job.quantization is None:
         return []
-    largest = max((int(h.elements) for h in weights.parameters(spec, job) if h.packed), default=0)
+    largest = max((int(h.elements) for h in parameters(spec, job) if h.packed), default=0)
     return [
         _part(
             "temporaries",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from loadmaster.errors import BadValueError
 from loadmaster.jobs.job import Job, Lora
 from loadmaster.memory.timeline import moments
-from loadmaster.models.spec import ModelSpec
+from loadmaster.models.spec import Attention, ModelSpec
 from loadmaster.records import replace
 
 if TYPE_CHECKING:
@@ -80,6 +80,36 @@ def _columns(spec: ModelSpec, base: Job, columns: dict[str, Any]) -> dict[str, C
 
 
 def _group(spec: ModelSpec, job: Job, numbers: dict[str, Any]) -> dict[str, Column]:
+    import numpy as np
+
+    masks = _windows(spec, job, numbers)
+    if masks is not None:
+        found: dict[str, Any] = {}
+        for mask in np.unique(masks):
+            where = np.nonzero(masks == mask)[0]
+            _scatter(found, _uniform(spec, job, {n: v[where] for n, v in numbers.items()}), where, len(masks))
+        return found
+    return _uniform(spec, job, numbers)
+
+
+def _windows(spec: ModelSpec, job: Job, numbers: dict[str, Any]) -> Column | None:
+    """For each job how many kinds of sliding window its sequences outgrow: a mask changes the attention kernel."""
+    windows = sorted(
+        {b.mixer.window for b in spec.decoder.blocks if isinstance(b.mixer, Attention) and b.mixer.window}
+    )
+    if not windows or "seq_len" not in numbers:
+        return None
+    import numpy as np
+
+    prompt = numbers["seq_len"] - numbers.get("new_tokens", job.new_tokens)
+    counts: Column = np.searchsorted(windows, prompt) * (len(windows) + 1) + np.searchsorted(
+        windows, numbers["seq_len"]
+    )
+    return counts
+
+
+def _uniform(spec: ModelSpec, job: Job, numbers: dict[str, Any]) -> dict[str, Column]:
+    """Jobs that differ in numbers alone and take the same kernels."""
     import numpy as np
 
     rank = numbers.pop("rank", None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from loadmaster.arrays import Size, minimum
+from loadmaster.arrays import Size, surely
 from loadmaster.jobs.job import AttentionKind
 from loadmaster.memory import ops
 from loadmaster.memory.blocks.run import Run
@@ -24,8 +24,14 @@ def attention(run: Run, x: Tensor, spec: Attention, *, cached: bool = False) -> 
     del x
     if cached and k is not None and v is not None:
         k, v = run.tape.constant(k.elements, k.dtype), run.tape.constant(v.elements, v.dtype)
-    out = _attend(run, q, k, v, spec, kernel(run, spec, q.dtype))
+    kind = kernel(run, spec, q.dtype)
+    if kind == "eager" and (len(spec.projections) == 1 or spec.latent is not None):
+        v = ops.copy(run.tape, v, "value flattened")  # matmul copies a slice of a larger projection
+    out = _attend(run, q, k, v, spec, kind)
     del q, k, v
+    if kind == "flash" and _joined(spec):
+        # The kernel's result has the query's memory layout; joined queries are head-major, so it is laid out anew.
+        out = ops.copy(run.tape, out, "attention output contiguous")
     if spec.gated_output:
         gate = ops.elementwise(
             run.tape, run.tape.new(out.elements, out.dtype, "gate"), "sigmoid gate", keeps="output"
@@ -36,16 +42,31 @@ def attention(run: Run, x: Tensor, spec: Attention, *, cached: bool = False) -> 
 
 def kernel(run: Run, spec: Attention, dtype: str) -> AttentionKind:
     """Which kernel CUDA takes: what is asked for, and under ``sdpa`` what its rules choose (sdp_utils.cpp: flash needs
-    16-bit operands, a head of at most 256 and no mask; memory-efficient takes float32 and masks but no grouped heads)."""
+    16-bit operands, a head of at most 256 and no mask; memory-efficient takes float32 and masks but no grouped heads,
+    and then the math path is left). A sliding window shorter than the sequence is a mask to transformers."""
     kind = run.job.attention
     if kind != "sdpa":
         return kind
-    if spec.softcap or spec.sinks:
-        return "eager"  # transformers falls back: SDPA has neither tanh on scores nor sinks
+    if not spec.sdpa or spec.softcap or spec.sinks:
+        return "eager"
     half = (run.tape.autocast or dtype) in ops.HALVES
+    if masked(run, spec):
+        return "efficient"
     if half and max(spec.head_dim, spec.value_dim) <= 256 and spec.head_dim == spec.value_dim:
         return "flash"
-    return "efficient"
+    return "efficient" if spec.heads == spec.kv_heads or not grouped(spec) else "math"
+
+
+def masked(run: Run, spec: Attention) -> bool:
+    """Whether transformers hands SDPA an explicit mask: a window shorter than the keys, or positions as biases."""
+    if spec.position == "alibi":
+        return True
+    return spec.window is not None and surely(run.keys > spec.window)
+
+
+def grouped(spec: Attention) -> bool:
+    """Whether transformers leaves the grouping of heads to SDPA (use_gqa_in_sdpa: no mask, a head of at most 256)."""
+    return spec.heads != spec.kv_heads and spec.head_dim == spec.value_dim <= 256
 
 
 def _projected(run: Run, x: Tensor, spec: Attention) -> tuple[Tensor, Tensor, Tensor]:
@@ -95,7 +116,7 @@ def _rotary(run: Run, x: Tensor, spec: Attention, heads: int) -> Tensor:
     del rotated
     y = ops.add(tape, straight, crossed, "rotary output")
     del straight, crossed
-    if part is x:
+    if spec.rotary_dim is None:
         return y
     rest = tape.view(x, run.rows * heads * (spec.head_dim - turned))
     return ops.join(tape, [y, rest], "rotary joined")
@@ -148,69 +169,95 @@ def _turned(run: Run, x: Tensor) -> Tensor:
     return ops.add(tape, straight, crossed, "rotary output")
 
 
+def _joined(spec: Attention) -> bool:
+    """Whether queries come out of torch.cat (partial rotary positions, MLA)."""
+    return spec.latent is not None or (spec.position == "rope" and spec.rotary_dim is not None)
+
+
 def _attend(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention, kind: AttentionKind) -> Tensor:
-    if kind in ("eager", "math"):
+    if kind == "eager":
         return _eager(run, q, k, v, spec)
+    if kind == "math":
+        return _math(run, q, k, v, spec)
     tape = run.tape
     if kind == "efficient" and spec.kv_heads != spec.heads:
         k, v = _repeat(run, k, spec, "key"), _repeat(run, v, spec, "value")
     q, k, v = ops.lower(tape, q, "query"), ops.lower(tape, k, "key"), ops.lower(tape, v, "value")
+    # A bool mask becomes a tensor of the query's type in every layer (attention.cpp, convert_boolean_attn_mask).
+    bias = (
+        [tape.new(run.batch * run.queries * run.keys, q.dtype, "attention mask")]
+        if kind == "efficient" and masked(run, spec)
+        else []
+    )
     out = tape.new(run.rows * spec.heads * spec.value_dim, q.dtype, "attention output")
     stats = tape.new(run.rows * spec.heads, "float32", "attention logsumexp")
     sizes = [(t.elements, t.dtype, t.needs_grad) for t in (q, k, v)]
-    rows, heads, dim, grouped = run.rows, spec.heads, spec.head_dim, spec.kv_heads != spec.heads
+    rows, heads, dim = run.rows, spec.heads, spec.head_dim
+    expands = kind == "flash" and spec.kv_heads != spec.heads
 
     def backward(t: Tape, g: Grads, s: list[Tensor]) -> Sequence[Tensor | None]:
         # flash_api.cpp mha_bwd: dq_accum in float32 and softmax_d; grouped heads get expanded dk and dv, then summed.
         held = [t.new(e, d, "attention gradient") for e, d, need in sizes if need]
-        held += [
+        scratch = [
             t.new(rows * heads, "float32", "softmax_d"),
             t.new(rows * heads * dim, "float32", "dq_accum"),
         ]
-        if grouped and kind == "flash":
-            held += [t.new(rows * heads * dim, sizes[0][1], f"{n} expanded") for n in ("dk", "dv")]
-        grads = iter(held[:3])
+        if expands:
+            scratch += [t.new(rows * heads * dim, sizes[0][1], f"{n} expanded") for n in ("dk", "dv")]
+        scratch.clear()
+        grads = iter(held)
         return [next(grads) if need else None for _, _, need in sizes]
 
-    return tape.record("sdpa", [q, k, v], out, [q, k, v, out, stats], backward)
+    return tape.record("sdpa", [q, k, v], out, [q, k, v, out, stats, *bias], backward)
 
 
-def _eager(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention) -> Tensor:
-    """eager_attention_forward: scores, scaled, masked, softmax in float32, cast back, times values."""
+def _math(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention) -> Tensor:
+    """attention.cpp _scaled_dot_product_attention_math: heads repeated, both operands scaled, the scores in full."""
     tape = run.tape
     if spec.kv_heads != spec.heads:
         k, v = _repeat(run, k, spec, "key"), _repeat(run, v, spec, "value")
-    several: Size = minimum(
-        run.batch - 1, 1
-    )  # matmul flattens batch and heads: a copy when the batch is over 1
-    scores_size = run.batch * spec.heads * run.queries * run.keys + spec.sinks * 0
-    q = ops.copy(tape, q, "query flattened", q.elements * several) if False else q
-    scores = ops.scale(tape, ops.matmul(tape, q, k, scores_size, "attention scores"), "scaled scores")
+    q, k = ops.scale(tape, q, "scaled query"), ops.scale(tape, k, "scaled key")
+    size = run.batch * spec.heads * run.queries * run.keys
+    scores = ops.matmul(tape, q, k, size, "attention scores")
+    del q, k
+    weights = ops.softmax(tape, scores, "attention weights", scores.dtype)
+    del scores
+    return ops.matmul(tape, weights, v, run.rows * spec.heads * spec.value_dim, "attention output")
+
+
+def _eager(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention) -> Tensor:
+    """eager_attention_forward: scores, scaled, masked, softmax in float32, cast back, dropout, times values."""
+    tape = run.tape
+    if spec.kv_heads != spec.heads:
+        k, v = _repeat(run, k, spec, "key"), _repeat(run, v, spec, "value")
+    size = run.batch * spec.heads * run.queries * run.keys
+    scores = ops.scale(tape, ops.matmul(tape, q, k, size, "attention scores"), "scaled scores")
     if spec.softcap:
-        scores = ops.scale(
-            tape,
-            ops.elementwise(tape, ops.scale(tape, scores, "scores / cap"), "tanh scores", keeps="output"),
-            "capped scores",
-        )
+        capped = ops.elementwise(tape, ops.scale(tape, scores, "scores / cap"), "tanh scores", keeps="output")
+        scores = ops.scale(tape, capped, "capped scores")
+        del capped
     if spec.causal:
         scores = ops.add(tape, scores, tape.constant(run.queries * run.keys, scores.dtype), "masked scores")
-    dtype = q.dtype
-    if spec.sinks:
-        scores = ops.copy(tape, scores, "scores with sinks", scores_size + run.rows * spec.heads)
-        weights = ops.softmax(
-            tape,
-            ops.elementwise(tape, scores, "scores - max", keeps="output"),
-            "attention weights",
-            scores.dtype,
-        )
-        weights = tape.view(weights, scores_size)
-    else:
-        weights = ops.cast(
-            tape, ops.softmax(tape, scores, "attention weights", "float32"), dtype, "attention weights"
-        )
+    weights = _sink_softmax(run, scores, spec, size) if spec.sinks else _softmax(run, scores, q.dtype)
     del scores
+    weights = ops.dropout(tape, weights, run.dropout(spec.dropout), "attention dropout")
     out = ops.matmul(tape, weights, v, run.rows * spec.heads * spec.value_dim, "attention output")
     return ops.copy(tape, out, "attention output contiguous")
+
+
+def _softmax(run: Run, scores: Tensor, dtype: str) -> Tensor:
+    weights = ops.softmax(run.tape, scores, "attention weights", "float32")
+    return ops.cast(run.tape, weights, dtype, "attention weights")
+
+
+def _sink_softmax(run: Run, scores: Tensor, spec: Attention, size: Size) -> Tensor:
+    """gpt-oss: one more column for the sinks, the row's maximum taken off, softmax in the scores' format, column dropped."""
+    tape = run.tape
+    wide = ops.copy(tape, scores, "scores with sinks", size + run.rows * spec.heads)
+    shifted = ops.copy(tape, wide, "scores minus maximum")
+    del wide
+    weights = ops.softmax(tape, shifted, "attention weights", shifted.dtype)
+    return tape.view(weights, size)
 
 
 def _repeat(run: Run, x: Tensor, spec: Attention, name: str) -> Tensor:

@@ -9,14 +9,11 @@ from __future__ import annotations
 from loadmaster.arrays import Size
 from loadmaster.memory import ops
 from loadmaster.memory.blocks.run import Run
-from loadmaster.memory.tape import Tensor
+from loadmaster.memory.tape import Tape, Tensor
 from loadmaster.models.spec import Experts, FeedForward, Linear, Mlp
 
 RESULT_SAVERS = {"relu": "output", "sigmoid": "output", "tanh": "output"}
 """Activations whose backward needs their result, not their input (derivatives.yaml)."""
-
-WRITTEN_OUT = {"gelu_new": 5, "relu2": 1, "quick_gelu": 2, "gelu_fast": 5}
-"""Activations that transformers/activations.py writes as several operators: how many of their results autograd keeps."""
 
 
 def feedforward(run: Run, x: Tensor, spec: FeedForward) -> Tensor:
@@ -33,8 +30,9 @@ def mlp(run: Run, x: Tensor, spec: Mlp, rows: Size | None = None) -> Tensor:
     if len(spec.projections) == 1:
         both = run.linear(x, spec.projections[0], rows)
         gate, up = run.tape.view(both, rows * spec.width), run.tape.view(both, rows * spec.width)
-        inner = ops.mul(run.tape, up, activation(run, gate, spec.activation), "gated product")
-        del both, gate, up
+        del both
+        inner = gated(run, gate, up, spec.activation)
+        del gate, up
         return run.linear(inner, spec.output, rows)
     acted = activation(run, run.linear(x, spec.projections[0], rows), spec.activation)
     up = run.linear(x, spec.projections[1], rows)
@@ -43,13 +41,64 @@ def mlp(run: Run, x: Tensor, spec: Mlp, rows: Size | None = None) -> Tensor:
     return run.linear(inner, spec.output, rows)
 
 
+def gated(run: Run, gate: Tensor, up: Tensor, name: str) -> Tensor:
+    """``act(gate) * up``; gpt-oss clamps both and adds one (GptOssExperts._apply_gate)."""
+    tape = run.tape
+    if name != "clamped_swiglu":
+        return ops.mul(tape, activation(run, gate, name), up, "gated product")
+    gate, up = ops.elementwise(tape, gate, "clamped gate"), ops.elementwise(tape, up, "clamped up")
+    sigmoid = ops.elementwise(tape, ops.scale(tape, gate, "gate scaled"), "gate sigmoid", keeps="output")
+    glu = ops.mul(tape, gate, sigmoid, "glu")
+    del gate, sigmoid
+    return ops.mul(tape, ops.scale(tape, up, "up + 1"), glu, "gated product")
+
+
 def activation(run: Run, x: Tensor, name: str) -> Tensor:
     """An activation function by its name in a config (``silu``, ``gelu_new`` ...)."""
-    written = WRITTEN_OUT.get(name, 0)
-    for index in range(written - 1):
-        kept = ops.elementwise(run.tape, x, f"{name} part {index}")
-        del kept
+    written = {
+        "gelu_new": _gelu_new,
+        "gelu_fast": _gelu_fast,
+        "quick_gelu": _quick_gelu,
+        "relu2": _relu2,
+    }.get(name)
+    if written is not None:
+        return written(run.tape, x)
     return ops.elementwise(run.tape, x, name, keeps=RESULT_SAVERS.get(name, "input"))
+
+
+def _gelu_new(tape: Tape, x: Tensor) -> Tensor:
+    """NewGELUActivation: ``0.5 * x * (1 + tanh(c * (x + 0.044715 * x**3)))``, operator by operator."""
+    half = ops.scale(tape, x, "gelu 0.5x")
+    cubed = ops.scale(tape, ops.elementwise(tape, x, "gelu pow", scratch=2), "gelu scaled pow")
+    inner = ops.scale(tape, ops.add(tape, x, cubed, "gelu sum"), "gelu scaled sum")
+    del cubed
+    return ops.mul(tape, half, _one_plus_tanh(tape, inner), "gelu_new")
+
+
+def _gelu_fast(tape: Tape, x: Tensor) -> Tensor:
+    """FastGELUActivation: ``0.5 * x * (1 + tanh(x * c * (1 + 0.044715 * x * x)))``, operator by operator."""
+    half = ops.scale(tape, x, "gelu 0.5x")
+    square = ops.mul(tape, ops.scale(tape, x, "gelu 0.04x"), x, "gelu 0.04xx")
+    inner = ops.mul(
+        tape, ops.scale(tape, x, "gelu cx"), ops.scale(tape, square, "gelu 1 + 0.04xx"), "gelu inner"
+    )
+    del square
+    return ops.mul(tape, half, _one_plus_tanh(tape, inner), "gelu_fast")
+
+
+def _one_plus_tanh(tape: Tape, x: Tensor) -> Tensor:
+    return ops.scale(tape, ops.elementwise(tape, x, "gelu tanh", keeps="output"), "gelu 1 + tanh")
+
+
+def _quick_gelu(tape: Tape, x: Tensor) -> Tensor:
+    """QuickGELUActivation: ``x * sigmoid(1.702 * x)``."""
+    gate = ops.elementwise(tape, ops.scale(tape, x, "gelu 1.702x"), "gelu sigmoid", keeps="output")
+    return ops.mul(tape, x, gate, "quick_gelu")
+
+
+def _relu2(tape: Tape, x: Tensor) -> Tensor:
+    """ReLUSquaredActivation: ``relu(x) ** 2``."""
+    return ops.elementwise(tape, ops.elementwise(tape, x, "relu", keeps="output"), "relu squared", scratch=2)
 
 
 def _experts(run: Run, x: Tensor, spec: Experts) -> Tensor:
@@ -63,7 +112,7 @@ def _experts(run: Run, x: Tensor, spec: Experts) -> Tensor:
     if spec.expert.gated:
         gate, up = tape.view(hidden, pairs * width), tape.view(hidden, pairs * width)
         del hidden
-        hidden = ops.mul(tape, activation(run, gate, spec.expert.activation), up, "gated product")
+        hidden = gated(run, gate, up, spec.expert.activation)
         del gate, up
     else:
         hidden = activation(run, hidden, spec.expert.activation)

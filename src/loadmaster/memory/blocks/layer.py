@@ -17,9 +17,9 @@ def layer(run: Run, x: Tensor, block: Block, *, cached: bool = False) -> Tensor:
     if block.parallel:
         return _parallel(run, x, block, norms, cached)
     if block.mixer is not None:
-        x = _sublayer(run, x, block.mixer, norms, "mixer", post_norm=block.post_norm, cached=cached)
+        x = _sublayer(run, x, block.mixer, block, "mixer", cached=cached)
     if block.cross is not None:
-        x = _sublayer(run, x, block.cross, norms, "cross", post_norm=block.post_norm, cached=cached)
+        x = _sublayer(run, x, block.cross, block, "cross", cached=cached)
     if block.feedforward is not None:
         residual = x
         y = _normed(run, x, norms, "pre_feedforward")
@@ -34,17 +34,16 @@ def layer(run: Run, x: Tensor, block: Block, *, cached: bool = False) -> Tensor:
     return x
 
 
-def _sublayer(
-    run: Run, x: Tensor, mixer: Mixer, norms: dict[str, Norm], place: str, *, post_norm: bool, cached: bool
-) -> Tensor:
+def _sublayer(run: Run, x: Tensor, mixer: Mixer, block: Block, place: str, *, cached: bool) -> Tensor:
+    norms = dict(block.norms)
     residual = x
     y = _normed(run, x, norms, f"pre_{place}")
     del x
-    y = _mix(run, y, mixer, cached=cached)
-    y = _normed(run, y, norms, f"post_{place}", inside=not post_norm)
+    y = ops.dropout(run.tape, _mix(run, y, mixer, cached=cached), run.dropout(block.dropout))
+    y = _normed(run, y, norms, f"post_{place}", inside=not block.post_norm)
     x = ops.add(run.tape, residual, y, "residual stream")
     del residual, y
-    return _normed(run, x, norms, f"post_{place}") if post_norm else x
+    return _normed(run, x, norms, f"post_{place}") if block.post_norm else x
 
 
 def _mix(run: Run, x: Tensor, mixer: Mixer, *, cached: bool) -> Tensor:
@@ -63,10 +62,19 @@ def _normed(run: Run, x: Tensor, norms: dict[str, Norm], place: str, *, inside: 
 def _parallel(run: Run, x: Tensor, block: Block, norms: dict[str, Norm], cached: bool) -> Tensor:
     """``x + mixer(norm(x)) + mlp(norm(x))`` (GPT-J, GPT-NeoX, Falcon, Phi-2)."""
     y = _normed(run, x, norms, "pre_mixer")
-    mixed = _mix(run, y, block.mixer, cached=cached) if block.mixer is not None else None
+    chance = run.dropout(block.dropout)
+    mixed = (
+        ops.dropout(run.tape, _mix(run, y, block.mixer, cached=cached), chance)
+        if block.mixer is not None
+        else None
+    )
     if "pre_feedforward" in norms:
         y = _normed(run, x, norms, "pre_feedforward")
-    fed = feedforward(run, y, block.feedforward) if block.feedforward is not None else None
+    fed = (
+        ops.dropout(run.tape, feedforward(run, y, block.feedforward), chance)
+        if block.feedforward is not None
+        else None
+    )
     del y
     both = (
         ops.add(run.tape, fed, mixed, "parallel branches")

@@ -33,6 +33,10 @@ class Run:
         else:
             self.residual = self.weights
 
+    def dropout(self, probability: float) -> float:
+        """The model's dropout, which only runs in training."""
+        return probability if self.job.training else 0.0
+
     def linear(
         self,
         x: Tensor,
@@ -75,7 +79,9 @@ class Run:
             else None
         )
         if norm.kind == "rms" and not norm.native:
-            return ops.rms_norm(self.tape, x, weight, rows, name, plus_one=norm.plus_one)
+            return ops.rms_norm(
+                self.tape, x, weight, rows, name, plus_one=norm.plus_one, wide_scale=norm.wide_scale
+            )
         bias = (
             self.tape.parameter(f"{name}.bias", norm.size, dtype, trainable=not self.frozen)
             if norm.bias

@@ -8,7 +8,7 @@ from __future__ import annotations
 from loadmaster.arrays import Size, maximum, minimum, next_power_of_2
 from loadmaster.jobs.job import Job
 from loadmaster.memory.components import optimizer, weights
-from loadmaster.memory.inventory import trained
+from loadmaster.memory.inventory import parameters, trained
 from loadmaster.memory.parts import Part, commas
 from loadmaster.models.spec import ModelSpec
 from loadmaster.units import GB, MIB
@@ -50,7 +50,7 @@ def loading(spec: ModelSpec, job: Job) -> Part:
     """Weights on their way from disk to the device."""
     whole: Size = 0
     largest: Size = 0
-    for held in weights.parameters(spec, job):
+    for held in parameters(spec, job):
         size = held.elements * 2 if held.packed else held.size_bytes // held.count
         largest = maximum(largest, size)
         whole = whole + size * held.count

@@ -23,7 +23,7 @@ def dtype(job: Job) -> str:
 def kv_cache(spec: ModelSpec, job: Job, tokens: Size) -> Part:
     """Cache of ``micro_batch`` sequences of ``tokens``."""
     bits = BITS[dtype(job)]
-    layers = kv_layers(spec)
+    layers = kv_layers(spec, latent=True)
     total: Size = 0
     for kv in layers:
         kept = tokens if kv.window is None else minimum(tokens, kv.window)
@@ -32,19 +32,22 @@ def kv_cache(spec: ModelSpec, job: Job, tokens: Size) -> Part:
 
     def formula() -> str:
         terms = [
-            f"{kv.layers} layers × {kv.values:,} values × {commas(tokens) if kv.window is None else f'min({commas(tokens)}, {kv.window:,})'} tokens"
-            for kv in layers
+            f"{kv.layers} layers × {kv.values:,} values × {_kept(tokens, kv.window)} tokens" for kv in layers
         ]
         return f"{commas(job.micro_batch)} sequences × ({' + '.join(terms) or 'recurrent states'}) × {bits / 8:g} B"
 
     return Part("kv cache", total, formula, SOURCE)
 
 
+def _kept(tokens: Size, window: int | None) -> str:
+    return commas(tokens) if window is None else f"min({commas(tokens)}, {window:,})"
+
+
 def growth(spec: ModelSpec, job: Job, tokens: Size) -> Part:
     """One layer's new keys while the old ones live: DynamicCache appends with torch.cat."""
     bits = BITS[dtype(job)]
     largest: Size = 0
-    for kv in kv_layers(spec):
+    for kv in kv_layers(spec, latent=True):
         kept = tokens if kv.window is None else minimum(tokens, kv.window)
         largest = maximum(largest, (kv.values + 1) // 2 * kept * job.micro_batch * bits // 8)
     return Part("temporaries", largest, lambda: f"torch.cat of one layer's keys: {commas(largest)} B", SOURCE)

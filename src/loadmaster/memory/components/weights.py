@@ -66,7 +66,8 @@ def adapter_weights(spec: ModelSpec, job: Job) -> Part | None:
     lora = job.lora
 
     def formula() -> str:
-        return f"rank {commas(lora.rank)} × (inputs + outputs) of the targets = {commas(values)} {lora.dtype} × {BITS[lora.dtype] // 8} B"
+        size = f"{commas(values)} {lora.dtype} × {BITS[lora.dtype] // 8} B"
+        return f"rank {commas(lora.rank)} × (inputs + outputs) of the targets = {size}"
 
     return Part(
         "adapters",

@@ -69,6 +69,18 @@ def first_that_fits(search: Search, job: Job) -> Combination | None:
     return tight
 
 
+def least_bytes(search: Search, job: Job) -> int:
+    """Allocated bytes of the peak when every change that lowers it is made, cheapest first."""
+    taken: list[ModuleType] = []
+    for _ in range(_TRIES):
+        change = _next(search, job, taken)
+        if change is None:
+            break
+        taken.append(change)
+        job = change.apply(job)
+    return search.peak_bytes(job)
+
+
 def _next(search: Search, now: Job, taken: Sequence[ModuleType]) -> ModuleType | None:
     """The cheapest change not yet taken that lowers the peak."""
     names = {change.NAME for change in taken}

@@ -6,7 +6,7 @@ from loadmaster.hardware import Device, Host, usable
 from loadmaster.jobs.job import Job
 from loadmaster.memory import predict
 from loadmaster.models.spec import ModelSpec
-from loadmaster.plan.ladder import first_that_fits, single_changes
+from loadmaster.plan.ladder import first_that_fits, least_bytes, single_changes
 from loadmaster.plan.plan import Combination, Plan, Rung
 from loadmaster.plan.search import Search
 from loadmaster.plan.verdict import margin_bytes, ram_verdict
@@ -34,11 +34,13 @@ def make_plan(spec: ModelSpec, job: Job, device: Device | None, host: Host | Non
     room = usable(device, host)
     search = Search(spec, room, device.gpu.compute_capability)
     ledger, result = search.judged(job)
+    least: int | None = None
     ladder: tuple[Rung, ...] = ()
     fitting: Combination | None = None
     if result == "does_not_fit":
         ladder = single_changes(search, job)
         fitting = first_that_fits(search, job)
+        least = least_bytes(search, job) if fitting is None else None
     return Plan(
         model=spec,
         job=job,
@@ -51,5 +53,6 @@ def make_plan(spec: ModelSpec, job: Job, device: Device | None, host: Host | Non
         ram_verdict=ram_verdict(ledger, host.usable_ram_bytes if host else None),
         ladder=ladder,
         fitting=fitting,
+        least_bytes=least,
         notes=device.assumed,
     )

@@ -59,6 +59,8 @@ class Plan(Record, kw_only=True):
     ladder: tuple[Rung, ...] = ()
     fitting: Combination | None = None
     """The first combination that fits; None: the job fits as it is, or nothing here makes it fit."""
+    least_bytes: int | None = None
+    """Where nothing here makes it fit: allocated bytes of the peak when every change that helps is made."""
     notes: tuple[str, ...] = ()
     asked: tuple[str, ...] = ()
     """The words of a command line that name the model and the device: ``Qwen/Qwen2.5-7B --gpu rtx4090``."""

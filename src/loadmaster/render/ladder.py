@@ -2,47 +2,44 @@
 
 from __future__ import annotations
 
-from loadmaster.plan import Plan
-from loadmaster.render.command import command
+from loadmaster.plan import Plan, Verdict
+from loadmaster.render.command import command, command_lines
 from loadmaster.render.sizes import Scale, apart
 from loadmaster.render.terminal import Cell, Look, table, wrap
 
-_RESULTS = {
-    "identical": "same results",
-    "close": "same results up to rounding",
-    "different": "trains something else",
+_RESULTS = {"identical": "same results", "close": "same results up to rounding"}
+_ALONE: dict[Verdict, Cell] = {
+    "fits": ("✓ fits", "bold,green"),
+    "tight": ("! tight", "yellow"),
+    "does_not_fit": ("", ""),
 }
-_RESULTS_INFER = {**_RESULTS, "different": "results change"}
 
 
-def ladder(plan: Plan, look: Look, scale: Scale) -> list[str]:
-    """One line for each change alone, then the combination."""
-    lines: list[str] = []
+def ladder(plan: Plan, look: Look, scale: Scale) -> list[list[str]]:
+    """Two sections: a line for each change alone, and the combination."""
+    singles: list[str] = []
     if plan.ladder:
-        lines += [_heading("One change at a time", look)]
-        lines += table(_rows(plan, scale), look, right=(1, 2))
-    return lines + _combination(plan, look)
+        title = f"One change at a time, {scale.unit} allocated"
+        singles = [look.paint(title, "bold"), *table(_rows(plan, scale), look, right=(0, 1))]
+    return [singles, _combination(plan, look)]
 
 
-def _heading(text: str, look: Look) -> str:
-    return look.paint(text, "bold")
-
-
-def effect(numerics: str, speed: str, training: bool) -> str:
+def effect(numerics: str, speed: str, *, training: bool) -> str:
     """What a change does to results and speed, in words."""
-    results = (_RESULTS if training else _RESULTS_INFER)[numerics]
-    return f"{results}; {speed}"
+    different = "trains something else" if training else "other results"
+    return f"{_RESULTS.get(numerics, different)}; {speed}"
 
 
 def _rows(plan: Plan, scale: Scale) -> list[list[Cell]]:
-    rows = [[("", ""), ("saves", "dim"), ("peak", "dim"), (f"in {scale.unit} allocated", "dim")]]
+    rows: list[list[Cell]] = [[("saves", "dim"), ("peak", "dim"), ("alone", "dim"), ("", "")]]
     for rung in plan.ladder:
+        words = f"{rung.text}: {effect(rung.numerics, rung.speed, training=plan.job.training)}"
         rows.append(
             [
-                ("✓", "bold,green") if rung.fits else (" ", ""),
                 (scale.number(rung.saved_bytes), ""),
-                (scale.number(rung.allocated_bytes), "green" if rung.fits else ""),
-                (f"{rung.text}: {effect(rung.numerics, rung.speed, plan.job.training)}", ""),
+                (scale.number(rung.allocated_bytes), ""),
+                _ALONE[rung.verdict],
+                (words, ""),
             ]
         )
     return rows
@@ -51,15 +48,20 @@ def _rows(plan: Plan, scale: Scale) -> list[list[Cell]]:
 def _combination(plan: Plan, look: Look) -> list[str]:
     found = plan.fitting
     if found is None:
-        text = "No combination of these changes fits this card: it takes a larger one, or several."
-        return [look.paint(line, "bold") for line in wrap(text, look.width)]
+        text = "No change or combination here makes it fit this card"
+        if plan.least_bytes is not None:
+            text += f": all of them together leave {apart(plan.least_bytes)} allocated"
+        return [look.paint(line, "bold") for line in wrap(f"{text}.", look.width)]
     peak = found.ledger.peak
     left = plan.usable_bytes.likely - peak.reserved.likely if plan.usable_bytes else 0
-    room = f"{apart(left)} to spare" if left >= 0 else "only just, with little cached"
-    word = "Fits with" if found.verdict == "fits" else "Fits tightly with"
-    text = (
-        f"{word} {' + '.join(found.texts)}: {apart(peak.allocated.likely)} allocated at {peak.phase}, {room}."
+    room = f"{apart(left)} stay free" if left >= 0 else "PyTorch has to give back what it caches"
+    word = "It fits with" if found.verdict == "fits" else "It fits tightly with"
+    lines = [look.paint(line, "bold,green") for line in wrap(f"{word} {' + '.join(found.texts)}", look.width)]
+    lines += wrap(
+        f"{apart(peak.allocated.likely)} allocated at {peak.phase}, {room}",
+        look.width,
+        first="  ",
+        indent="  ",
     )
-    lines = [look.paint(line, "bold,green") for line in wrap(text, look.width)]
     asked = command(plan, found.job)
-    return lines + ([] if asked is None else [f"  {asked}"])
+    return lines if asked is None else lines + command_lines(asked, look.width)

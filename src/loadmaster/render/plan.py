@@ -12,6 +12,7 @@ from loadmaster.render.sizes import Scale, apart, scale_of
 from loadmaster.render.terminal import Cell, Look, plain, table, wrap
 from loadmaster.units import format_count
 
+WIDE = 100
 _METHODS = {"full": "full", "lora": "LoRA", "qlora": "QLoRA"}
 
 
@@ -28,7 +29,12 @@ def plan_text(plan: Plan, look: Look, *, explain: bool = False, rule_of_thumb: b
         _host(plan, look),
     ]
     if plan.verdict == "does_not_fit":
-        sections.append(ladder(plan, look, scale))
+        sections += ladder(plan, look, scale)
+    if rule_of_thumb:
+        from loadmaster.plan.rules_of_thumb import rules_of_thumb
+        from loadmaster.render.thumb import rules
+
+        sections.append(rules(rules_of_thumb(plan), look))
     if explain:
         from loadmaster.render.explain import explanation
 
@@ -130,14 +136,15 @@ def _bar(plan: Plan, look: Look, scale: Scale) -> list[str]:
 
 def _peaks(plan: Plan, look: Look, scale: Scale) -> list[str]:
     peak = plan.ledger.peak
-    shown = (
-        "what nvidia-smi shows" if plan.device else "what nvidia-smi shows, less the CUDA context of a card"
-    )
+    wide = look.width >= WIDE
+    allocated = "in tensors (torch.cuda.max_memory_allocated)" if wide else "in tensors"
+    reserved = "with PyTorch's cache (max_memory_reserved)" if wide else "with PyTorch's cache"
+    total = "as nvidia-smi shows" if plan.device else "as nvidia-smi shows, less the CUDA context"
     rows = [
         _head(f"Peak, {scale.unit}"),
-        _interval("allocated", peak.allocated, scale, "in tensors (torch.cuda.max_memory_allocated)"),
-        _interval("reserved", peak.reserved, scale, "with PyTorch's cache (max_memory_reserved)"),
-        _interval("process total", peak.process, scale, shown),
+        _interval("allocated", peak.allocated, scale, allocated),
+        _interval("reserved", peak.reserved, scale, reserved),
+        _interval("process total", peak.process, scale, total),
     ]
     return table(rows, look, right=(1, 2, 3), indent="")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -12,15 +13,21 @@ from loadmaster.memory import Entry
 from loadmaster.models.parameters import parameter_count
 from loadmaster.plan import Plan
 from loadmaster.records import Interval
-from loadmaster.render.command import command
+from loadmaster.render.command import command, command_line
+
+if TYPE_CHECKING:
+    from loadmaster.plan.rules_of_thumb import Rule
 
 SCHEMA = "loadmaster.plan/1"
 """Sizes are whole bytes, unknown is null."""
 
 
-def plan_json(plan: Plan) -> str:
-    """The plan as JSON text."""
-    return msgspec.json.format(msgspec.json.encode(plan_fields(plan)), indent=2).decode()
+def plan_json(plan: Plan, rules: Sequence[Rule] = ()) -> str:
+    """The plan as JSON text, with ``rules_of_thumb`` if there are any."""
+    fields = plan_fields(plan)
+    if rules:
+        fields["rules_of_thumb"] = msgspec.to_builtins(tuple(rules))
+    return msgspec.json.format(msgspec.json.encode(fields), indent=2).decode()
 
 
 def plan_fields(plan: Plan) -> dict[str, Any]:
@@ -72,7 +79,8 @@ def plan_fields(plan: Plan) -> dict[str, Any]:
             for rung in plan.ladder
         ],
         "fitting": _fitting(plan),
-        "command": command(plan, plan.job),
+        "least_bytes": plan.least_bytes,
+        "command": _command(plan, plan.job),
         "notes": list(plan.notes),
         "warnings": list(ledger.warnings),
     }
@@ -136,5 +144,10 @@ def _fitting(plan: Plan) -> dict[str, Any] | None:
             "reserved": _interval(peak.reserved),
             "process": _interval(peak.process),
         },
-        "command": command(plan, found.job),
+        "command": _command(plan, found.job),
     }
+
+
+def _command(plan: Plan, job: Job) -> str | None:
+    asked = command(plan, job)
+    return None if asked is None else command_line(asked)

@@ -35,8 +35,9 @@ def scale_of(largest_bytes: int) -> Scale:
 
 
 def apart(size_bytes: int, digits: int = 1) -> str:
-    """A difference in a unit of its own, so that a small one isn't 0.0 GiB."""
-    return format_bytes(size_bytes, digits)
+    """A size in a unit of its own, so that a small one isn't 0.0 GiB: ``1,234.5 GiB``, ``41.0 MiB``."""
+    number, _, unit = format_bytes(size_bytes, digits).partition(" ")
+    return f"{float(number):,.{digits}f} {unit}" if len(number) > 4 + digits else f"{number} {unit}"
 
 
 def share(part: int, whole: int) -> str:

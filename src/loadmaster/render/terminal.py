@@ -9,6 +9,7 @@ from typing import NamedTuple, TextIO
 
 WIDEST = 120
 NARROWEST = 40
+_LEAST_ROOM = 20  # columns; with less, the last cell of a row goes on lines of its own
 _CODES = {
     "bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "magenta": "35",
     "cyan": "36", "bright black": "90", "bright blue": "94", "bright magenta": "95", "bright cyan": "96",
@@ -144,6 +145,7 @@ def table(
     count = max(len(row) for row in rows)
     widths = [max((cells(row[i][0]) for row in rows if i < len(row) - 1), default=0) for i in range(count)]
     lines = []
+    narrow = look.width - cells(indent) - sum(widths[:-1]) - gap * (count - 1) < _LEAST_ROOM
     for row in rows:
         line, used = indent, cells(indent)
         for i, (text, style) in enumerate(row[:-1]):
@@ -152,6 +154,10 @@ def table(
             line += (pad + painted if i in right else painted + pad) + " " * gap
             used += widths[i] + gap
         text, style = row[-1]
+        if narrow and cells(text) > look.width - used:
+            lines.append(line)
+            lines += [look.paint(part, style) for part in wrap(text, look.width, indent="    ", first="    ")]
+            continue
         parts = wrap(text, max(look.width - used, 8))
         lines.append(line + look.paint(parts[0], style))
         lines += [" " * used + look.paint(part, style) for part in parts[1:]]

@@ -110,9 +110,10 @@ def run(arguments: argparse.Namespace) -> int:
     explain, thumb, as_json = (question.pop(field) for field in ("explain", "rule_of_thumb", "json"))
     made = plan(**question)
     if as_json:
+        from loadmaster.plan.rules_of_thumb import rules_of_thumb
         from loadmaster.render.plan_json import plan_json
 
-        sys.stdout.write(plan_json(made) + "\n")
+        sys.stdout.write(plan_json(made, rules_of_thumb(made) if thumb else ()) + "\n")
     else:
         from loadmaster.render.plan import plan_text
         from loadmaster.render.terminal import look_of

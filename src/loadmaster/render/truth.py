@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from loadmaster.workflows.truth import Outcome, Report, Score, Worst
+    from loadmaster.calibrate import Outcome, Report, Score, Worst
 
 SCHEMA = "loadmaster.truth/1"
 """Version of the JSON: sizes are whole bytes, errors are fractions (0.05 is 5 % too much), unknown is null."""
@@ -46,15 +46,16 @@ def report_text(report: Report, *, every_row: bool, width: int) -> list[Renderab
         names = ", ".join(f"{name} ({count})" for name, count in report.unknown_fields.items())
         parts += [f"Fields that nothing here reads (rows): {escape(names)}", ""]
     parts.append(
-        "Error is predicted / measured - 1. Median and p90 are of the absolute error within each group, then the mean\n"
-        "over groups. A false fit is a card that the prediction says is enough and the measured figure says is not."
+        "Error is predicted / measured - 1. Median and p90 are of the absolute error within each group, then the mean "
+        "over groups; inside: the interval holds the measured figure. A false fit: on some card of the catalogue the "
+        "prediction fits and the measured figure does not; refused is the reverse."
     )
     return parts
 
 
 def _scores(report: Report) -> Table:
     table = _table()
-    for title in ("", "rows", "predicted", "median", "p90", "in interval", "false fits", "refusals"):
+    for title in ("", "rows", "predicted", "median", "p90", "inside", "false fits", "refused"):
         table.add_column(title, justify="left" if not title else "right", no_wrap=True)
     for label, scores in (("", report.score), (", 1 GPU", report.single_device)):
         for confidence, found in scores.items():

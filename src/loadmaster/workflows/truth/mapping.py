@@ -234,8 +234,11 @@ def _lora(row: Row, spec: ModelSpec, assumed: list[str]) -> Lora:
     if found.fused:
         assumed.append(f"{', '.join(found.fused)} is one matrix here: adapted as a whole")
     state = (row.optimizer or {}).get("state_dtype")
-    # AdamW's moments have the adapter's own format (zeros_like), so that is what the adapter is in.
+    # AdamW's moments have the adapter's own format (zeros_like), so that is what the adapter is in. Where they aren't
+    # stated: PEFT keeps adapters in float32 (autocast_adapter_dtype), others in the base's format.
     dtype = words.number_format(str(state).split()[0]) if state else None
+    if dtype is None and "peft" not in row.framework.lower():
+        dtype = words.stored_format(row.weights_dtype).rest
     return Lora(rank=rank, targets=found.targets, dtype=dtype or "float32")
 
 

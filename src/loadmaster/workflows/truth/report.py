@@ -6,17 +6,16 @@ import re
 from functools import cache
 from pathlib import Path
 
+from loadmaster.calibrate import Outcome, Report, Score, Worst, scoring
 from loadmaster.errors import AmbiguousNameError, LoadmasterError, UnknownNameError, UsageError
 from loadmaster.hardware import Device, all_gpus, find_gpu, get_gpu, usable
 from loadmaster.hardware.usable import context_memory
 from loadmaster.memory import Entry, Ledger, predict
 from loadmaster.models import read_model
 from loadmaster.models.spec import ModelSpec
-from loadmaster.records import Interval, Record, replace
-from loadmaster.workflows.truth import scoring
+from loadmaster.records import Interval, replace
 from loadmaster.workflows.truth.mapping import CONVENTIONS, Question, Unmapped, question
 from loadmaster.workflows.truth.rows import Row, read_rows
-from loadmaster.workflows.truth.scoring import GroupScore, Outcome, Score
 
 WORST = 10
 CONFIDENCES = ("high", "medium", "low")
@@ -25,27 +24,6 @@ DRIVERS = {
     "11.7": "515", "11.8": "520", "12.0": "525", "12.1": "530", "12.2": "535", "12.3": "545", "12.4": "550",
 }  # fmt: skip
 """The driver branch that came with a CUDA toolkit (NVIDIA CUDA Toolkit release notes, table 3)."""
-
-
-class Worst(Record, kw_only=True):
-    """A row with a large error, and the entries that make up its prediction."""
-
-    id: str
-    job: str
-    entries: tuple[Entry, ...]
-
-
-class Report(Record, kw_only=True):
-    """What ``loadmaster truth`` says. ``single_device`` scores the rows of one GPU alone."""
-
-    path: str
-    group: str | None
-    score: dict[str, Score]
-    single_device: dict[str, Score]
-    groups: tuple[GroupScore, ...]
-    rows: tuple[Outcome, ...]
-    worst: tuple[Worst, ...]
-    unknown_fields: dict[str, int]
 
 
 def default_set() -> Path:
@@ -104,18 +82,26 @@ def _answer(row: Row, folder: Path) -> tuple[Outcome, Worst | None]:
         measured_bytes=row.measured.bytes,
     )
     try:
-        asked = question(row, _model(row, folder), _device(row))
+        device = _device(row)
+        if row.config is None and row.measured.what == "nvidia-smi" and "context only" in (row.method or ""):
+            return _compared(base, row, _context(device), "load", ()), None
+        asked = question(row, _model(row, folder), device)
         ledger = _ledger(asked)
         predicted, phase, entries = _figure(asked, ledger)
     except Unmapped as reason:
         return replace(base, reason=str(reason)), None
     except LoadmasterError as error:
         return replace(base, reason=str(error)), None
+    outcome = _compared(base, row, predicted, phase, asked.assumed)
+    return outcome, Worst(id=row.id, job=_said(asked), entries=entries)
+
+
+def _compared(base: Outcome, row: Row, predicted: Interval, phase: str, assumed: tuple[str, ...]) -> Outcome:
     measured = row.measured.bytes
     wrong = None
-    if asked.convention in ("allocated", "reserved", "process") and row.gpus == 1:
-        wrong = scoring.wrong_verdict(predicted.likely, measured, _cards(asked.convention == "process"))
-    outcome = replace(
+    if base.convention in ("allocated", "reserved", "process") and row.gpus == 1:
+        wrong = scoring.wrong_verdict(predicted.likely, measured, _cards(base.convention == "process"))
+    return replace(
         base,
         predicted=predicted,
         error=scoring.error_of(predicted.likely, measured),
@@ -123,18 +109,19 @@ def _answer(row: Row, folder: Path) -> tuple[Outcome, Worst | None]:
         wrong=wrong[0] if wrong else None,
         card=wrong[1] if wrong else None,
         phase=phase,
-        assumed=asked.assumed,
+        assumed=assumed,
     )
-    return outcome, Worst(id=row.id, job=_said(asked), entries=entries)
+
+
+def _context(device: Device | None) -> Interval:
+    if device is None:
+        raise Unmapped("the GPU isn't stated, so its context isn't known")
+    return context_memory(device)[0]
 
 
 def _ledger(asked: Question) -> Ledger:
     device = asked.device
-    context = None
-    if asked.convention == "process":
-        if device is None:
-            raise Unmapped("the GPU isn't stated, so its context isn't known")
-        context = context_memory(device)[0]
+    context = _context(device) if asked.convention == "process" else None
     capability = device.gpu.compute_capability if device else None
     return predict(asked.spec, asked.job, compute_capability=capability, context=context)
 
@@ -149,8 +136,8 @@ def _figure(asked: Question, ledger: Ledger) -> tuple[Interval, str, tuple[Entry
     if asked.phase is not None:
         entries = tuple(e for e in ledger.at(asked.phase) if e.component in ("weights", "adapters"))
         loaded = _sum(entries)
-        if asked.convention == "process" and asked.device is not None:
-            loaded = loaded + context_memory(asked.device)[0]
+        if asked.convention == "process":
+            loaded = loaded + _context(asked.device)
         return loaded, asked.phase, entries
     figure: Interval = getattr(ledger.peak, asked.convention)
     return figure, ledger.peak.phase, ledger.at(ledger.peak.phase)

@@ -17,7 +17,7 @@ PACKED = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 GROUP = re.compile(r"\b(?:g|group(?:\s*size)?[\s=]*)(\d{2,4})\b", re.ASCII | re.IGNORECASE)
-PLAIN = re.compile(r"\b(b?float(?:16|32|64)|[bf]p?(?:16|32))\b", re.ASCII | re.IGNORECASE)
+PLAIN = re.compile(r"\b(bfloat16|float(?:16|32|64)|bf16|fp?(?:16|32|64))\b", re.ASCII | re.IGNORECASE)
 
 ROLES = {
     "query": ("q", "q_proj", "query", "wq", "to_q"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from loadmaster.memory import Entry
 from loadmaster.records import Interval, Record
 
 
@@ -59,6 +60,27 @@ class GroupScore(Record, kw_only=True):
     median: float | None
     p90: float | None
     bias: float | None
+
+
+class Worst(Record, kw_only=True):
+    """A row with a large error: the job that was asked about, and the entries that make up its prediction."""
+
+    id: str
+    job: str
+    entries: tuple[Entry, ...]
+
+
+class Report(Record, kw_only=True):
+    """A whole set scored. ``single_device`` scores the rows of one GPU alone; ``worst`` has the largest errors first."""
+
+    path: str
+    group: str | None
+    score: dict[str, Score]
+    single_device: dict[str, Score]
+    groups: tuple[GroupScore, ...]
+    rows: tuple[Outcome, ...]
+    worst: tuple[Worst, ...]
+    unknown_fields: dict[str, int]
 
 
 def percentile(values: Iterable[float], share: float) -> float | None:

@@ -32,9 +32,7 @@ def assemble(config: Config, towers: Sequence[Tower], head: Head | None) -> Mode
         head=head,
         stored_dtype=_stored_dtype(config),
         quantization=_quantization(config),
-        max_positions=config.maybe(
-            "max_position_embeddings", "n_positions", "max_seq_len", "max_target_positions"
-        ),
+        max_positions=_positions(config),
         published_parameters=published,
         published_note=config.text("_difference_is", default=None) if config.has("_difference_is") else None,
         origin=config.path,
@@ -76,7 +74,7 @@ def _stored_dtype(config: Config) -> str | None:
 
 
 def _quantization(config: Config) -> str | None:
-    found = config.value("quantization_config", default=None)
+    found = config.value("quantization_config", "compression_config", default=None)
     if not isinstance(found, Mapping):
         return None
     method = found.get("quant_method")

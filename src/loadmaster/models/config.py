@@ -164,7 +164,9 @@ class Config:
         for name, value in self.fields.items():
             if name in self._used or name in HARMLESS or name.startswith("_") or name.endswith("_token_id"):
                 continue
-            if isinstance(value, (bool, int, float)) or (
+            if name.endswith("_config") and isinstance(value, Mapping) and value:
+                sentences.append(f"config part {self.where}{name} is not known to this family; not used")
+            elif isinstance(value, (bool, int, float)) or (
                 isinstance(value, list) and value and _numeric(value)
             ):
                 sentences.append(

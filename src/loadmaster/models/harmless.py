@@ -44,6 +44,7 @@ HARMLESS = frozenset(
     transformers.js_config transformers_version typical_p use_associative_scan use_bfloat16 use_cache
     use_dynamic_ntk use_flash_attn use_logn_attn use_mamba_kernels use_mambapy use_sliding_window
     video_token_id vision_end_token_id vision_start_token_id vision_token_id vocab_offset
+    quantization_config compression_config generation_config
     """.split()  # noqa: SIM905
 )
 """Token ids, dropouts, epsilons, scales, rotary frequencies, routing constants, generation defaults, bookkeeping."""

@@ -63,13 +63,15 @@ def show_json(shown: Shown) -> str:
     )
 
 
-def list_text(models: Sequence[Listed]) -> RenderableType:
-    """The catalogue as a table."""
+def list_text(models: Sequence[Listed], width: int) -> RenderableType:
+    """The catalogue as a table for a terminal of ``width`` columns: long names are cut below 100."""
     from rich.table import Table
 
+    cut = 33 if width < 100 else None
+
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
-    table.add_column("model", no_wrap=True, overflow="ellipsis", max_width=33)
-    table.add_column("family", no_wrap=True, overflow="ellipsis", max_width=11)
+    table.add_column("model", no_wrap=True, overflow="ellipsis", max_width=cut)
+    table.add_column("family", no_wrap=True, overflow="ellipsis", max_width=11 if cut else None)
     for title in ("parameters", "active", "layers", "KV/token"):
         table.add_column(title, justify="right", no_wrap=True)
     for model in models:

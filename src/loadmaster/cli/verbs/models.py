@@ -9,6 +9,7 @@ loadmaster models show --params 7B            a Llama-like network of that size
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json:
             sys.stdout.write(render.list_json(listed) + "\n")
         else:
-            _console().print(render.list_text(listed))
+            console = _console()
+            console.print(render.list_text(listed, console.width))
         return 0
     shown = workflow.show_model(arguments.model, arguments.params)
     if arguments.json:
@@ -54,4 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _console() -> Console:
     from rich.console import Console
 
-    return Console(highlight=False)
+    console = Console(highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        # Nothing is cut or wrapped for a file or the next program.
+        console.width = 200
+    return console

@@ -54,7 +54,7 @@ def _decoder(channels: tuple[int, ...], layers: int) -> list[Block]:
 
 def component(config: Config, name: str) -> tuple[Tower, Tower]:
     """Encoder and decoder as two towers (diffusers: models/autoencoders/autoencoder_kl.py)."""
-    channels = config.counts("block_out_channels", default=(64,), least=1)
+    channels = config.counts("block_out_channels", least=1)
     layers = config.layers("layers_per_block", default=1)
     latent = config.count("latent_channels", default=4)
     inputs, outputs = config.count("in_channels", default=3), config.count("out_channels", default=3)

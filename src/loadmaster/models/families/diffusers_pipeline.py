@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from loadmaster.errors import BadFileError
+from loadmaster.errors import BadFileError, UnknownNameError
 from loadmaster.models import families
 from loadmaster.models.assembly import assemble
 from loadmaster.models.config import Config
@@ -26,7 +26,10 @@ def _towers(config: Config, name: str) -> list[Tower]:
         return [tower]
     if kind == "T5EncoderModel":
         return [replace(t5.encoder(config), name=name)]
-    found = families.load(kind.lower(), origin=config.path).component(config, name)
+    family = families.load(kind.lower(), origin=config.path)
+    if not hasattr(family, "component"):
+        raise UnknownNameError("image pipeline component", kind, hint="no family can nest it in a pipeline")
+    found = family.component(config, name)
     return [found] if isinstance(found, Tower) else list(found)
 
 

@@ -74,7 +74,7 @@ def component(config: Config, name: str) -> tuple[Tower, Tower]:
         hidden=width,
         prefix="transformer_blocks",
         blocks=(_double(width, heads),),
-        layout=(0,) * config.layers("num_layers", default=19),
+        layout=(0,) * config.layers("num_layers"),
         linears=tuple(linears),
         modality="image_latent",
     )
@@ -83,7 +83,7 @@ def component(config: Config, name: str) -> tuple[Tower, Tower]:
         hidden=width,
         prefix="single_transformer_blocks",
         blocks=(_single(width, heads),),
-        layout=(0,) * config.layers("num_single_layers", default=38),
+        layout=(0,) * config.layers("num_single_layers"),
         linears=(
             modulation("norm_out", width, 2),
             Linear(name="proj_out", inputs=width, outputs=patch**2 * outputs, bias=True),

@@ -16,7 +16,9 @@ def text(config: Config, root: str = "transformer", head: str = "lm_head") -> tu
     config.ignore(
         "intermediate_size", "no_bias", "learned_pos_emb", "embedding_fraction", "resid_pdrop", "emb_pdrop"
     )
-    config.ignore("hidden_act", "verbose", "tokenizer_name", "max_seq_len")
+    config.ignore(
+        "attn_config", "ffn_config", "init_config", "hidden_act", "verbose", "tokenizer_name", "max_seq_len"
+    )
     nested = config.fields.get("attn_config")
     clip = isinstance(nested, dict) and bool(nested.get("clip_qkv"))
     block = Block(

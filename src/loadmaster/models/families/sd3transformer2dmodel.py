@@ -53,7 +53,7 @@ def component(config: Config, name: str) -> Tower:
         config.count("num_attention_heads", default=18),
         config.count("attention_head_dim", default=64),
     )
-    width, layers = heads * size, config.layers("num_layers", default=18)
+    width, layers = heads * size, config.layers("num_layers")
     patch = config.count("patch_size", default=2)
     channels = config.count("in_channels", default=16)
     outputs = config.count("out_channels", default=16)

@@ -27,7 +27,7 @@ class _Levels:
     """The numbers of each level, from the widest plane to the narrowest."""
 
     def __init__(self, config: Config) -> None:
-        self.channels = config.counts("block_out_channels", default=(320, 640, 1280, 1280), least=1)
+        self.channels = config.counts("block_out_channels", least=1)
         count = len(self.channels)
         self.resnets = per_level(config, "layers_per_block", count, 2)
         # A known misnomer: attention_head_dim is the number of heads (diffusers issue 2011).

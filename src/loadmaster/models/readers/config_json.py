@@ -26,8 +26,8 @@ def from_fields(fields: Mapping[str, Any], origin: str) -> ModelSpec:
     """The ModelSpec of parsed config fields; ``origin`` is where they came from."""
     config = Config(fields, origin)
     # diffusers' configs have a class name instead of a model_type; its lower case is the family's file.
-    kind = config.model_type if config.has("model_type") else config.text("_class_name", default="")
-    if not kind:
+    kind = config.text("model_type", "_class_name", default="none")
+    if not config.has("model_type") and not config.has("_class_name"):
         raise BadFileError(
             origin, "the config has neither model_type nor _class_name, so its network is unknown"
         )

@@ -136,7 +136,8 @@ def read(path: Path) -> ModelSpec:
         from loadmaster.models.readers.config_json import from_fields
 
         spec = from_fields(fields, str(path))
-        spec = replace(spec, stored=held, warnings=(*spec.warnings, *_differences(spec, file)))
+        # Unknown fields would be our own: a metadata field goes to every config field that it could be.
+        spec = replace(spec, stored=held, warnings=tuple(_differences(spec, file)))
     except UnknownNameError as error:
         spec = generic.read([file], str(path), model_type=error.name)
         warnings = tuple(line for line in spec.warnings if "packed" not in line)

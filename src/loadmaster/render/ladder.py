@@ -7,7 +7,7 @@ from loadmaster.render.command import command, command_lines
 from loadmaster.render.sizes import Scale, apart
 from loadmaster.render.terminal import Cell, Look, table, wrap
 
-_RESULTS = {"identical": "same results", "close": "same results up to rounding"}
+_RESULTS = {"identical": "same results", "close": "same results up to rounding", "different": "other results"}
 _ALONE: dict[Verdict, Cell] = {
     "fits": ("✓ fits", "bold,green"),
     "tight": ("! tight", "yellow"),
@@ -24,16 +24,15 @@ def ladder(plan: Plan, look: Look, scale: Scale) -> list[list[str]]:
     return [singles, _combination(plan, look)]
 
 
-def effect(numerics: str, speed: str, *, training: bool) -> str:
+def effect(numerics: str, speed: str) -> str:
     """What a change does to results and speed, in words."""
-    different = "trains something else" if training else "other results"
-    return f"{_RESULTS.get(numerics, different)}; {speed}"
+    return f"{_RESULTS[numerics]}; {speed}"
 
 
 def _rows(plan: Plan, scale: Scale) -> list[list[Cell]]:
     rows: list[list[Cell]] = [[("saves", "dim"), ("peak", "dim"), ("alone", "dim"), ("", "")]]
     for rung in plan.ladder:
-        words = f"{rung.text}: {effect(rung.numerics, rung.speed, training=plan.job.training)}"
+        words = f"{rung.text}: {effect(rung.numerics, rung.speed)}"
         rows.append(
             [
                 (scale.number(rung.saved_bytes), ""),

@@ -1,151 +1,178 @@
-"""A Plan as JSON for programs; the fields are described in docs/json.md and in docs/plan.schema.json."""
+"""A Plan as JSON for programs. The records here are the format; ``json_schema`` writes it out (docs/plan.schema.json)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import msgspec
 
 from loadmaster.jobs.job import Job
 from loadmaster.jobs.words import words
-from loadmaster.memory import Entry
+from loadmaster.memory.ledger import Assumption, Entry, Peak, PhaseTotal
 from loadmaster.models.parameters import parameter_count
-from loadmaster.plan import Plan
-from loadmaster.records import Interval
+from loadmaster.plan.plan import Plan, Rung, Verdict
+from loadmaster.plan.rules_of_thumb import Rule
+from loadmaster.records import Interval, Record
 from loadmaster.render.command import command, command_line
 
-if TYPE_CHECKING:
-    from loadmaster.plan.rules_of_thumb import Rule
+SCHEMA: Literal["loadmaster.plan/1"] = "loadmaster.plan/1"
+"""Raised when a field is removed or changes its meaning."""
 
-SCHEMA = "loadmaster.plan/1"
-"""Sizes are whole bytes, unknown is null."""
+
+class ModelFields(Record, kw_only=True):
+    """The model: ``parameters`` counts tied ones once; not ``exact``: shapes were guessed."""
+
+    name: str
+    model_type: str
+    parameters: int
+    exact: bool
+    origin: str
+
+
+class DeviceFields(Record, kw_only=True):
+    """The card: ``usable`` = ``visible`` − ``context`` − ``held``; ``usable_bytes`` is its likely value."""
+
+    name: str
+    vendor: str
+    compute_capability: str | None
+    index: int | None
+    usable_bytes: int
+    usable: Interval
+    visible: Interval
+    context: Interval
+    held: Interval
+    origins: tuple[str, ...]
+
+
+class RamFields(Record, kw_only=True):
+    """Host memory at its highest phase; ``verdict`` and ``available_bytes`` only where the plan is for this machine."""
+
+    phase: str
+    low: int
+    likely: int
+    high: int
+    verdict: Verdict | None
+    available_bytes: int | None
+
+
+class FittingFields(Record, kw_only=True):
+    """The first combination of changes that fits, its job and the command that plans it."""
+
+    changes: tuple[str, ...]
+    texts: tuple[str, ...]
+    verdict: Verdict
+    peak: Peak
+    job: Job
+    command: str | None
+
+
+class PlanFields(Record, kw_only=True):
+    """``loadmaster plan --json``. Sizes are bytes; unknown is null."""
+
+    schema: Literal["loadmaster.plan/1"]
+    verdict: Verdict | None
+    margin_bytes: int | None
+    model: ModelFields
+    job: Job
+    words: dict[str, Any] | None
+    """The job as options, without those that are usual."""
+    command: str | None
+    device: DeviceFields | None
+    peak: Peak
+    phases: tuple[PhaseTotal, ...]
+    ram: RamFields
+    disk: Interval
+    entries: tuple[Entry, ...]
+    assumptions: tuple[Assumption, ...]
+    ladder: tuple[Rung, ...]
+    fitting: FittingFields | None
+    least_bytes: int | None
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+    rules_of_thumb: tuple[Rule, ...]
 
 
 def plan_json(plan: Plan, rules: Sequence[Rule] = ()) -> str:
-    """The plan as JSON text, with ``rules_of_thumb`` if there are any."""
-    fields = plan_fields(plan)
-    if rules:
-        fields["rules_of_thumb"] = msgspec.to_builtins(tuple(rules))
-    return msgspec.json.format(msgspec.json.encode(fields), indent=2).decode()
+    """The plan as JSON text, with rules of thumb if they were asked for."""
+    return msgspec.json.format(msgspec.json.encode(plan_fields(plan, rules)), indent=2).decode()
 
 
-def plan_fields(plan: Plan) -> dict[str, Any]:
-    """The plan as plain dicts, lists, strings and ints."""
-    ledger = plan.ledger
-    return {
-        "schema": SCHEMA,
-        "verdict": plan.verdict,
-        "margin_bytes": plan.margin_bytes,
-        "model": {
-            "name": plan.model.name,
-            "model_type": plan.model.model_type,
-            "parameters": parameter_count(plan.model),
-            "exact": plan.model.exact,
-            "origin": plan.model.origin,
-        },
-        "job": _job(plan.job),
-        "device": _device(plan),
-        "peak": {
-            "phase": ledger.peak.phase,
-            "moment": ledger.peak.moment,
-            "allocated": _interval(ledger.peak.allocated),
-            "reserved": _interval(ledger.peak.reserved),
-            "process": _interval(ledger.peak.process),
-        },
-        "phases": [
-            {"phase": p.phase, "moment": p.moment, "allocated": _interval(p.allocated)} for p in ledger.phases
-        ],
-        "ram": {
-            **_interval(ledger.ram),
-            "phase": ledger.ram_phase,
-            "verdict": plan.ram_verdict,
-            "available_bytes": plan.host.usable_ram_bytes if plan.host else None,
-        },
-        "disk": _interval(ledger.disk),
-        "entries": [_entry(entry) for entry in ledger.entries],
-        "assumptions": [{"field": a.field, "value": a.value, "text": a.text} for a in ledger.assumptions],
-        "ladder": [
-            {
-                "change": rung.change,
-                "text": rung.text,
-                "allocated_bytes": rung.allocated_bytes,
-                "saved_bytes": rung.saved_bytes,
-                "verdict": rung.verdict,
-                "fits": rung.fits,
-                "numerics": rung.numerics,
-                "speed": rung.speed,
-            }
-            for rung in plan.ladder
-        ],
-        "fitting": _fitting(plan),
-        "least_bytes": plan.least_bytes,
-        "command": _command(plan, plan.job),
-        "notes": list(plan.notes),
-        "warnings": list(ledger.warnings),
-    }
+def json_schema() -> str:
+    """The format as JSON Schema 2020-12."""
+    return msgspec.json.format(msgspec.json.encode(msgspec.json.schema(PlanFields)), indent=2).decode() + "\n"
 
 
-def _interval(size: Interval) -> dict[str, int]:
-    return {"low": size.low, "likely": size.likely, "high": size.high}
+def plan_fields(plan: Plan, rules: Sequence[Rule] = ()) -> PlanFields:
+    """The plan as the record that is printed."""
+    ledger, model = plan.ledger, plan.model
+    return PlanFields(
+        schema=SCHEMA,
+        verdict=plan.verdict,
+        margin_bytes=plan.margin_bytes,
+        model=ModelFields(
+            name=model.name,
+            model_type=model.model_type,
+            parameters=parameter_count(model),
+            exact=model.exact,
+            origin=model.origin,
+        ),
+        job=plan.job,
+        words=words(plan.job),
+        command=_command(plan, plan.job),
+        device=_device(plan),
+        peak=ledger.peak,
+        phases=ledger.phases,
+        ram=RamFields(
+            phase=ledger.ram_phase,
+            low=ledger.ram.low,
+            likely=ledger.ram.likely,
+            high=ledger.ram.high,
+            verdict=plan.ram_verdict,
+            available_bytes=plan.host.usable_ram_bytes if plan.host else None,
+        ),
+        disk=ledger.disk,
+        entries=ledger.entries,
+        assumptions=ledger.assumptions,
+        ladder=plan.ladder,
+        fitting=_fitting(plan),
+        least_bytes=plan.least_bytes,
+        notes=plan.notes,
+        warnings=ledger.warnings,
+        rules_of_thumb=tuple(rules),
+    )
 
 
-def _job(job: Job) -> dict[str, Any]:
-    """Every choice, computed defaults included; ``words`` are the ones that differ from what is usual."""
-    fields: dict[str, Any] = msgspec.to_builtins(job)
-    return {**fields, "words": words(job)}
-
-
-def _device(plan: Plan) -> dict[str, Any] | None:
+def _device(plan: Plan) -> DeviceFields | None:
     if plan.device is None or plan.usable is None:
         return None
     terms = plan.usable
-    return {
-        "name": plan.device.name,
-        "vendor": plan.device.gpu.vendor,
-        "compute_capability": plan.device.gpu.compute_capability,
-        "index": plan.device.index,
-        "usable_bytes": terms.usable_bytes.likely,
-        "usable": _interval(terms.usable_bytes),
-        "visible": _interval(terms.visible_bytes),
-        "context": _interval(terms.context_bytes),
-        "held": _interval(terms.held_bytes),
-        "origins": list(terms.origins),
-    }
+    return DeviceFields(
+        name=plan.device.name,
+        vendor=plan.device.gpu.vendor,
+        compute_capability=plan.device.gpu.compute_capability,
+        index=plan.device.index,
+        usable_bytes=terms.usable_bytes.likely,
+        usable=terms.usable_bytes,
+        visible=terms.visible_bytes,
+        context=terms.context_bytes,
+        held=terms.held_bytes,
+        origins=terms.origins,
+    )
 
 
-def _entry(entry: Entry) -> dict[str, Any]:
-    return {
-        "component": entry.component,
-        "tier": entry.tier,
-        "phase": entry.phase,
-        "bytes": _interval(entry.bytes),
-        "formula": entry.formula,
-        "source": entry.source,
-        "origin": entry.origin,
-        "tensors": [{"name": name, "bytes": size} for name, size in entry.tensors],
-    }
-
-
-def _fitting(plan: Plan) -> dict[str, Any] | None:
+def _fitting(plan: Plan) -> FittingFields | None:
     found = plan.fitting
     if found is None:
         return None
-    peak = found.ledger.peak
-    return {
-        "changes": list(found.changes),
-        "texts": list(found.texts),
-        "verdict": found.verdict,
-        "job": _job(found.job),
-        "peak": {
-            "phase": peak.phase,
-            "moment": peak.moment,
-            "allocated": _interval(peak.allocated),
-            "reserved": _interval(peak.reserved),
-            "process": _interval(peak.process),
-        },
-        "command": _command(plan, found.job),
-    }
+    return FittingFields(
+        changes=found.changes,
+        texts=found.texts,
+        verdict=found.verdict,
+        peak=found.ledger.peak,
+        job=found.job,
+        command=_command(plan, found.job),
+    )
 
 
 def _command(plan: Plan, job: Job) -> str | None:

@@ -7,8 +7,11 @@ from typing import Any
 
 from loadmaster.errors import BadValueError, UsageError
 from loadmaster.hardware import Device, Host, Machine, custom_device, find_gpu, usable
+from loadmaster.jobs.job import Job
 from loadmaster.jobs.make import make_job
+from loadmaster.memory.inventory import adapters
 from loadmaster.models import read_model
+from loadmaster.models.parameters import tensors
 from loadmaster.models.spec import ModelSpec
 from loadmaster.plan import Plan, make_plan
 from loadmaster.records import replace
@@ -48,6 +51,7 @@ def plan(
     if seq is None:
         seq = min(DEFAULT_SEQ, spec.max_positions or DEFAULT_SEQ)
     job = make_job(task=task, method=method, precision=precision, batch=batch, seq=seq, **how)  # fmt: skip
+    _check_targets(spec, job)
     notes: tuple[str, ...] = ()
     host: Host | None = None
     if vram is not None:
@@ -91,6 +95,18 @@ def _model(model: object, params: str | None) -> tuple[ModelSpec, tuple[str, ...
         words += ("--params", str(params))
         return read_model(name, params=str(params)), words
     return read_model(name), words
+
+
+def _check_targets(spec: ModelSpec, job: Job) -> None:
+    """As PEFT does: adapters that go nowhere are a mistake."""
+    if job.lora is None or adapters(spec, job):
+        return
+    linear = {
+        tensor.name.removesuffix(".weight").rpartition(".")[2] for tensor in tensors(spec) if tensor.linear
+    }
+    raise BadValueError(
+        "targets", ",".join(job.lora.targets), f"modules that {spec.name} has: {', '.join(sorted(linear))}"
+    )
 
 
 def _detect() -> Machine:

@@ -20,6 +20,7 @@ LONGEST_NUMBER = 20  # digits
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``loadmaster plan``."""
+    parser.usage = "loadmaster plan MODEL [options]"
     parser.add_argument(
         "model",
         nargs="?",
@@ -91,12 +92,13 @@ def _whole(option: str) -> Callable[[str], int]:
 
     def read(text: str) -> int:
         digits = text.strip()
-        if (
-            not digits.lstrip("-").isascii()
-            or not digits.lstrip("-").isdigit()
-            or len(digits) > LONGEST_NUMBER
-        ):
+        number = digits.removeprefix("-")
+        if not (number.isascii() and number.isdigit()):
             raise BadValueError(option, text[:40], "a whole number, such as 8")
+        if len(digits) > LONGEST_NUMBER:
+            raise BadValueError(
+                option, f"{text[:LONGEST_NUMBER]}...", f"a number of at most {LONGEST_NUMBER} digits"
+            )
         return int(digits)
 
     return read

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from loadmaster.workflows.models import Listed, Shown
+    from loadmaster.models.report import Listed, Shown
 
 SCHEMA = "loadmaster.models/1"
 """Version of the JSON: counts are whole numbers, sizes whole bytes, unknown is null."""

@@ -2,6 +2,9 @@
 
 Runs the library's own modelling code, autograd and optimizer under FakeTensorMode on the CPU device, sees every new
 storage in a dispatch mode and its death by a finalizer, and rounds to 512 bytes as CUDA's allocator does.
+
+Where the CPU differs from CUDA the caller has to know: flash attention on CPU needs equal heads for keys and values and
+no dropout, and gradients that meet are added out of place because fake tensors are tensor subclasses.
 """
 
 from __future__ import annotations
@@ -11,19 +14,20 @@ from collections import Counter
 from typing import Any
 
 import torch
+import transformers
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
+from transformers import masking_utils
 
 
 class Tracer(TorchDispatchMode):
+    """Live and peak bytes of fake tensors."""
+
     def __init__(self) -> None:
         super().__init__()
         self.live = self.peak = 0
         self.sizes: dict[int, tuple[int, str]] = {}
-        self.at_peak: Counter[str] = Counter()
-        self.want_peak = True
-        self.log: list[tuple[str, int, int]] = []
 
     def see(self, tensor: Any, name: str) -> None:
         if not isinstance(tensor, FakeTensor):
@@ -35,17 +39,11 @@ class Tracer(TorchDispatchMode):
         size = -(-storage.nbytes() // 512) * 512
         self.sizes[key] = (size, name)
         self.live += size
+        self.peak = max(self.peak, self.live)
         weakref.finalize(storage, self.gone, key)
-        if self.live > self.peak:
-            self.peak = self.live
-            if self.want_peak:
-                self.at_peak = Counter()
-                for size, label in self.sizes.values():
-                    self.at_peak[label] += size
 
     def gone(self, key: int) -> None:
-        size, _ = self.sizes.pop(key)
-        self.live -= size
+        self.live -= self.sizes.pop(key)[0]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
@@ -55,7 +53,6 @@ class Tracer(TorchDispatchMode):
 
     def mark(self) -> None:
         self.peak = self.live
-        self.at_peak = Counter(dict(self.census()))
 
     def census(self) -> Counter[str]:
         found: Counter[str] = Counter()
@@ -64,26 +61,112 @@ class Tracer(TorchDispatchMode):
         return found
 
 
-def fake_model(config: Any, mode: FakeTensorMode, dtype: torch.dtype, cls: Any = None, attn: str = "sdpa") -> Any:
-    """A transformers model of ``config`` whose parameters and buffers are fake tensors on the CPU."""
-    from transformers import AutoModelForCausalLM
-
-    config._attn_implementation = attn
-    with torch.device("meta"):
-        model = (cls or AutoModelForCausalLM).from_config(config, dtype=dtype) if cls is None else cls(config).to(dtype)
-    return to_fake(model, mode)
-
-
 def to_fake(model: Any, mode: FakeTensorMode) -> Any:
+    """Every parameter and buffer of a module on the meta device becomes a fake CPU tensor; ties are kept."""
     memo: dict[int, Any] = {}
     for module in model.modules():
         for name, param in list(module._parameters.items()):
-            if param is not None:
-                if id(param) not in memo:
-                    fake = FakeTensor(mode, param.detach().to("meta"), torch.device("cpu"))
-                    memo[id(param)] = torch.nn.Parameter(fake, requires_grad=param.requires_grad)
-                module._parameters[name] = memo[id(param)]
+            if param is None:
+                continue
+            if id(param) not in memo:
+                fake = FakeTensor(mode, param.detach().to("meta"), torch.device("cpu"))
+                memo[id(param)] = torch.nn.Parameter(fake, requires_grad=param.requires_grad)
+            module._parameters[name] = memo[id(param)]
         for name, buffer in list(module._buffers.items()):
             if buffer is not None:
                 module._buffers[name] = FakeTensor(mode, buffer.to("meta"), torch.device("cpu"))
     return model
+
+
+def build(
+    config: dict[str, Any], dtype: str, attention: str, mode: FakeTensorMode, rank: int | None = None
+) -> Any:
+    """transformers' causal model of a config, with PEFT's LoRA on all linear layers if ``rank`` is given."""
+    fields = {k: v for k, v in config.items() if not k.startswith("_")}
+    cfg = transformers.AutoConfig.for_model(**fields)
+    cfg._attn_implementation = attention
+    cfg.use_cache = False
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(cfg, dtype=getattr(torch, dtype))
+        if rank is not None:
+            import peft
+
+            wanted = peft.LoraConfig(r=rank, target_modules="all-linear", task_type="CAUSAL_LM")
+            model = peft.get_peft_model(model, wanted)
+            for name, param in model.named_parameters():
+                if "lora_" in name:
+                    param.data = param.data.float()
+    return to_fake(model, mode)
+
+
+class Peaks(dict[str, int]):
+    """Peak allocated bytes by phase: forward, backward, optimizer step."""
+
+
+def train(
+    config: dict[str, Any], batch: int, seq: int, *, dtype: str = "bfloat16", autocast: bool = False,
+    checkpointing: bool = False, attention: str = "sdpa", rank: int | None = None, implementation: str = "foreach",
+) -> Peaks:  # fmt: skip
+    """Two training steps; the peaks of the second, when the optimizer's states exist."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    model = build(config, dtype, attention, mode, rank)
+    model.train()
+    if checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
+        if rank is not None:
+            model.enable_input_require_grads()
+    tracer, peaks = Tracer(), Peaks()
+    with mode, Unmasked():
+        for tensor in [*model.parameters(), *model.buffers()]:
+            tracer.see(tensor, "weights")
+        trained = [p for p in model.parameters() if p.requires_grad]
+        options = {"foreach": implementation == "foreach", "fused": implementation == "fused"}
+        optimizer = torch.optim.AdamW(trained, **options)
+        ids = torch.zeros(batch, seq, dtype=torch.long)
+        with tracer:
+            for _ in range(2):
+                tracer.mark()
+                with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+                    loss = model(input_ids=ids, labels=ids).loss
+                peaks["forward"] = tracer.peak
+                tracer.mark()
+                loss.backward()
+                peaks["backward"] = tracer.peak
+                del loss
+                tracer.mark()
+                optimizer.step()
+                peaks["optimizer step"] = tracer.peak
+                optimizer.zero_grad()
+    return peaks
+
+
+def prefill(
+    config: dict[str, Any], batch: int, seq: int, *, dtype: str = "bfloat16", attention: str = "sdpa"
+) -> int:
+    """Peak of one prefill that fills the cache and gives the last token's logits."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    model = build(config, dtype, attention, mode).eval()
+    tracer = Tracer()
+    with mode, torch.no_grad(), Unmasked():
+        for tensor in [*model.parameters(), *model.buffers()]:
+            tracer.see(tensor, "weights")
+        ids = torch.zeros(batch, seq, dtype=torch.long)
+        with tracer:
+            tracer.mark()
+            model(input_ids=ids, use_cache=True, logits_to_keep=1)
+    return tracer.peak
+
+
+class Unmasked:
+    """What transformers asks of data that fake tensors don't have: they are not a trace, and no sequences are packed."""
+
+    NAMES = {"is_tracing": lambda *_, **__: False, "find_packed_sequence_indices": lambda *_, **__: None}
+
+    def __enter__(self) -> None:
+        self.before = {name: getattr(masking_utils, name) for name in self.NAMES}
+        for name, answer in self.NAMES.items():
+            setattr(masking_utils, name, answer)
+
+    def __exit__(self, *_: object) -> None:
+        for name, before in self.before.items():
+            setattr(masking_utils, name, before)

@@ -73,9 +73,15 @@ def linear(
     sizes = [(i.elements, i.dtype, i.needs_grad) for i in inputs]
 
     def backward(t: Tape, g: Grads, s: list[Tensor]) -> Sequence[Tensor | None]:
-        return [t.new(e, d, f"{name} gradient") if need else None for e, d, need in sizes]
+        return [_viewed(t.new(e, d, f"{name} gradient")) if need else None for e, d, need in sizes]
 
     return tape.record("linear", inputs, y, saved, backward)
+
+
+def _viewed(grad: Tensor) -> Tensor:
+    """Gradients of matrix products are views of a flat or transposed product."""
+    grad.shared = True
+    return grad
 
 
 def add(tape: Tape, a: Tensor, b: Tensor, name: str = "sum") -> Tensor:
@@ -86,6 +92,7 @@ def add(tape: Tape, a: Tensor, b: Tensor, name: str = "sum") -> Tensor:
     def backward(t: Tape, g: Grads, s: list[Tensor]) -> Sequence[Tensor | None]:
         got = g[0]
         assert got is not None
+        got.shared = True
         return [got if d == got.dtype else t.new(got.elements, d, "cast gradient") for d in types]
 
     return tape.record("add", [a, b], y, [], backward)
@@ -178,7 +185,7 @@ def matmul(tape: Tape, a: Tensor, b: Tensor, elements: Size, name: str) -> Tenso
     saved = [*([b] if a.needs_grad else []), *([a] if b.needs_grad else [])]
 
     def backward(t: Tape, g: Grads, s: list[Tensor]) -> Sequence[Tensor | None]:
-        return [t.new(e, d, f"{name} gradient") if need else None for e, d, need in sizes]
+        return [_viewed(t.new(e, d, f"{name} gradient")) if need else None for e, d, need in sizes]
 
     return tape.record("matmul", [a, b], y, saved, backward)
 

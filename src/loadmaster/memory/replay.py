@@ -60,7 +60,7 @@ def training(
     layers: list[Cost],
     head: Cost,
     embedding_bytes: int,
-    table_bytes: int,
+    tables: list[int],
     trained: list[Held],
     optimizer: tuple[str, str],
     steps: int = 2,
@@ -77,8 +77,8 @@ def training(
             replay.run(layers[index].backward_events, _layer(index))
             replay.give(("g", index + 1))
             replay.give(("h", index))
-        if table_bytes:
-            replay.take("table gradient", table_bytes)
+        for number, size in enumerate(tables):
+            replay.take(("table gradient", number), size)
         replay.give(("g", 0))
         _step(replay, trained, optimizer, first=step == 0)
         replay.drop_rest()

@@ -32,13 +32,14 @@ def replayed(
     if job.training:
         run = timeline.Training(spec, job, compute_capability, detail=True)
         layers = run.layers
-        table = sum(int(gradient_bytes(h)) for h in trained(spec, job) if h.role == "embedding")
+        tables = [int(gradient_bytes(h)) for h in trained(spec, job) if h.role == "embedding"]
+        tables *= 2 if spec.head is not None and spec.head.tied else 1
         training(
             replay,
             layers,
             run.head,
             int(run.embedding.size_bytes),
-            table,
+            tables,
             trained(spec, job),
             (job.optimizer.name, job.optimizer.implementation),
         )

@@ -6,7 +6,7 @@ Tensors die by Python's own reference counting, as PyTorch's do, so a block is w
 and scopes. Sizes may be ints or NumPy arrays (many jobs at once): only + - * and ``maximum`` touch them.
 
 Mirrors torch/csrc/autograd (engine.cpp: nodes run in reverse order of creation; input_buffer.cpp: gradients that meet
-are added in place; accumulate_grad.h: a first gradient is stolen, not copied), tools/autograd/derivatives.yaml (what
+are added in place if the first is no view and has no other holder, else into a new tensor; accumulate_grad.h: a first gradient is stolen, not copied), tools/autograd/derivatives.yaml (what
 each operator saves) and aten/src/ATen/autocast_mode.h (casts of trainable leaves are cached until autocast ends).
 """
 
@@ -38,7 +38,7 @@ class Storage:
 class Tensor:
     """A handle on a storage: ``elements`` values of ``dtype``. ``storage`` None: memory counted elsewhere (weights)."""
 
-    __slots__ = ("dtype", "elements", "leaf", "needs_grad", "node", "slot", "storage")
+    __slots__ = ("dtype", "elements", "leaf", "needs_grad", "node", "shared", "slot", "storage")
 
     def __init__(
         self, elements: Size, dtype: str, storage: Storage | None, *, needs_grad: bool = False
@@ -48,6 +48,8 @@ class Tensor:
         self.node: Node | None = None
         self.slot = 0
         self.leaf: str | None = None
+        self.shared = False
+        """As a gradient: it is a view or has several holders, so that nothing may be added to it in place."""
 
     @property
     def size_bytes(self) -> Size:
@@ -220,6 +222,8 @@ class Tape:
             buffer = waiting.setdefault(id(target), {})
             if slot not in buffer:
                 buffer[slot] = grad
+            elif buffer[slot].shared:
+                buffer[slot] = self.new(elements, grad.dtype, "gradients added")
         elif leaf == mark:
             if not reached:
                 reached.append(grad)

@@ -175,11 +175,13 @@ class Training:
         return Moment("backward", name, parts)
 
     def _embedding_back(self, made: list[tuple[Size, str]]) -> Moment:
-        """embedding_dense_backward makes a full table; a tied table already has the head's gradient, and both live."""
+        """embedding_dense_backward makes a full table; a tied table already has the head's gradient, a view, so the sum of
+        the two is a third table while both live (input_buffer.cpp; measured: backward of a tied table takes three)."""
         table: Size = 0
+        tied = 2 if self.spec.head is not None and self.spec.head.tied else 1
         for h in trained(self.spec, self.job):
             if h.role == "embedding":
-                table = table + gradient_bytes(h)
+                table = table + gradient_bytes(h) * tied
         grads = self._kept_gradients() or [_gradient_part(made)]
         return Moment(
             "backward",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import transformers
@@ -160,7 +160,7 @@ def prefill(
 class Unmasked:
     """What transformers asks of data that fake tensors don't have: they are not a trace, and no sequences are packed."""
 
-    NAMES = {"is_tracing": lambda *_, **__: False, "find_packed_sequence_indices": lambda *_, **__: None}
+    NAMES: ClassVar = {"is_tracing": lambda *_, **__: False, "find_packed_sequence_indices": lambda *_, **__: None}
 
     def __enter__(self) -> None:
         self.before = {name: getattr(masking_utils, name) for name in self.NAMES}

@@ -32,7 +32,7 @@ def replayed(
     if job.training:
         run = timeline.Training(spec, job, compute_capability, detail=True)
         layers = run.layers
-        tables = [int(gradient_bytes(h)) for h in trained(spec, job) if h.role == "embedding"]
+        tables = [int(gradient_bytes(h)) for h in trained(spec, job) if h.role in ("embedding", "position")]
         tables *= 2 if spec.head is not None and spec.head.tied else 1
         training(
             replay,

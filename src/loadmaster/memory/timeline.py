@@ -180,8 +180,8 @@ class Training:
         table: Size = 0
         tied = 2 if self.spec.head is not None and self.spec.head.tied else 1
         for h in trained(self.spec, self.job):
-            if h.role == "embedding":
-                table = table + gradient_bytes(h) * tied
+            if h.role in ("embedding", "position"):
+                table = table + gradient_bytes(h) * (tied if h.role == "embedding" else 1)
         grads = self._kept_gradients() or [_gradient_part(made)]
         return Moment(
             "backward",

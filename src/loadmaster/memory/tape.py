@@ -6,8 +6,9 @@ Tensors die by Python's own reference counting, as PyTorch's do, so a block is w
 and scopes. Sizes may be ints or NumPy arrays (many jobs at once): only + - * and ``maximum`` touch them.
 
 Mirrors torch/csrc/autograd (engine.cpp: nodes run in reverse order of creation; input_buffer.cpp: gradients that meet
-are added in place if the first is no view and has no other holder, else into a new tensor; accumulate_grad.h: a first gradient is stolen, not copied), tools/autograd/derivatives.yaml (what
-each operator saves) and aten/src/ATen/autocast_mode.h (casts of trainable leaves are cached until autocast ends).
+are added in place if the first is no view and has no other holder, else into a new tensor; accumulate_grad.h: a first
+gradient is stolen, not copied), tools/autograd/derivatives.yaml (what each operator saves) and
+aten/src/ATen/autocast_mode.h (casts of trainable leaves are cached until autocast ends).
 """
 
 from __future__ import annotations

@@ -16,14 +16,14 @@ def text(config: Config, root: str = "model", head: str = "lm_head") -> tuple[To
     bias = config.flag("attention_bias", default=False)
     mixer = attention(of, qkv_bias=bias, out_bias=bias)
     dense = gated_mlp(of.hidden, of.width, of.activation)
-    moe = routed(config, of)
+    moe = routed(config, of, shared=None)
     one = gated_mlp(of.hidden, moe.expert.width, of.activation, prefix="mlp.experts.{}")
     moe = replace(moe, expert=one, stacked=False)
     kinds = {
         "dense": Block(name="dense", mixer=mixer, feedforward=dense, norms=pre_norms(of.hidden)),
         "experts": Block(name="experts", mixer=mixer, feedforward=moe, norms=pre_norms(of.hidden)),
     }
-    return decoder(config, of, kinds, dense_first(config, of.layers), root=root, head=head)
+    return decoder(config, of, kinds, dense_first(config, of.layers, 0), root=root, head=head)
 
 
 def read(config: Config) -> ModelSpec:

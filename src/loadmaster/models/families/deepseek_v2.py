@@ -53,10 +53,12 @@ def latent_attention(config: Config, of: Shape) -> Attention:
     )
 
 
-def routed(config: Config, of: Shape) -> Experts:
-    """Routed experts, and shared ones merged into one feed-forward of their total width."""
+def routed(config: Config, of: Shape, *, shared: int | None) -> Experts:
+    """Routed experts, and shared ones merged into one feed-forward of their total width; ``shared`` is how many the
+    config class has when the config is silent."""
     width = config.count("moe_intermediate_size")
-    shared = config.maybe("n_shared_experts")
+    if "n_shared_experts" in config.fields:
+        shared = config.maybe("n_shared_experts", least=0)
     return experts(
         of.hidden,
         width,
@@ -69,25 +71,31 @@ def routed(config: Config, of: Shape) -> Experts:
     )
 
 
-def dense_first(config: Config, layers: int) -> list[str]:
-    """``first_k_dense_replace`` dense layers, then every ``moe_layer_freq``-th has experts."""
-    first = config.count("first_k_dense_replace", default=0, least=0)
+def dense_first(config: Config, layers: int, default: int) -> list[str]:
+    """``first_k_dense_replace`` dense layers (the config class's ``default`` when the config is silent), then every
+    ``moe_layer_freq``-th has experts."""
+    first = config.count("first_k_dense_replace", default=default, least=0)
     step = config.count("moe_layer_freq", default=1)
     return ["experts" if index >= first and index % step == 0 else "dense" for index in range(layers)]
 
 
-def text(config: Config, root: str = "model", head: str = "lm_head") -> tuple[Tower, Head]:
+def text(
+    config: Config, root: str = "model", head: str = "lm_head", *, dense: int = 0, shared: int = 2
+) -> tuple[Tower, Head]:
     """The decoder and its head (transformers: models/deepseek_v2/modeling_deepseek_v2.py)."""
     of = shape(config, head_dim=config.count("v_head_dim"))
     mixer = latent_attention(config, of)
-    dense = gated_mlp(of.hidden, of.width, of.activation, bias=config.flag("mlp_bias", default=False))
+    plain = gated_mlp(of.hidden, of.width, of.activation, bias=config.flag("mlp_bias", default=False))
     kinds = {
-        "dense": Block(name="dense", mixer=mixer, feedforward=dense, norms=pre_norms(of.hidden)),
+        "dense": Block(name="dense", mixer=mixer, feedforward=plain, norms=pre_norms(of.hidden)),
         "experts": Block(
-            name="experts", mixer=mixer, feedforward=routed(config, of), norms=pre_norms(of.hidden)
+            name="experts",
+            mixer=mixer,
+            feedforward=routed(config, of, shared=shared),
+            norms=pre_norms(of.hidden),
         ),
     }
-    return decoder(config, of, kinds, dense_first(config, of.layers), root=root, head=head)
+    return decoder(config, of, kinds, dense_first(config, of.layers, dense), root=root, head=head)
 
 
 def read(config: Config) -> ModelSpec:

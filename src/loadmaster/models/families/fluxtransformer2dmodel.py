@@ -69,12 +69,13 @@ def component(config: Config, name: str) -> tuple[Tower, Tower]:
     patch = config.count("patch_size", default=1)
     outputs = config.maybe("out_channels") or channels
     config.ignore("mlp_ratio", "vae", "text_encoder", "text_encoder_2")
+    layers, singles = config.layers("num_layers"), config.layers("num_single_layers")
     double = Tower(
         name=name,
         hidden=width,
         prefix="transformer_blocks",
         blocks=(_double(width, heads),),
-        layout=(0,) * config.layers("num_layers"),
+        layout=(0,) * layers,
         linears=tuple(linears),
         modality="image_latent",
     )
@@ -83,7 +84,7 @@ def component(config: Config, name: str) -> tuple[Tower, Tower]:
         hidden=width,
         prefix="single_transformer_blocks",
         blocks=(_single(width, heads),),
-        layout=(0,) * config.layers("num_single_layers"),
+        layout=(0,) * singles,
         linears=(
             modulation("norm_out", width, 2),
             Linear(name="proj_out", inputs=width, outputs=patch**2 * outputs, bias=True),

@@ -26,10 +26,10 @@ def text(config: Config, root: str = "model", head: str = "lm_head") -> tuple[To
     kinds = {
         "dense": Block(name="dense", mixer=mixer, feedforward=dense, norms=pre_norms(of.hidden)),
         "experts": Block(
-            name="experts", mixer=mixer, feedforward=routed(config, of), norms=pre_norms(of.hidden)
+            name="experts", mixer=mixer, feedforward=routed(config, of, shared=1), norms=pre_norms(of.hidden)
         ),
     }
-    return decoder(config, of, kinds, dense_first(config, of.layers), root=root, head=head)
+    return decoder(config, of, kinds, dense_first(config, of.layers, 1), root=root, head=head)
 
 
 def read(config: Config) -> ModelSpec:

@@ -11,8 +11,9 @@ from loadmaster.models.spec import Block, Head, ModelSpec, Tower
 def text(config: Config, root: str = "transformer", head: str = "lm_head") -> tuple[Tower, Head]:
     """The decoder and its head (transformers: models/mpt/modeling_mpt.py)."""
     hidden = config.count("d_model", "hidden_size")
-    ratio = config.count("expansion_ratio", default=4)
-    of = shape(config, hidden=hidden, width=ratio * hidden, activation="gelu")
+    # The class fixes the feed-forward at four widths, whatever expansion_ratio says.
+    config.ignore("expansion_ratio")
+    of = shape(config, hidden=hidden, width=4 * hidden, activation="gelu")
     config.ignore(
         "intermediate_size", "no_bias", "learned_pos_emb", "embedding_fraction", "resid_pdrop", "emb_pdrop"
     )

@@ -38,7 +38,8 @@ def _attention(of: Shape, buckets: int, *, first: bool, causal: bool) -> Attenti
 def tower(config: Config, of: Shape, layers: int, *, name: str, cross: bool, embedding: str | None) -> Tower:
     """One of the two stacks (transformers: models/t5/modeling_t5.py, T5Stack)."""
     buckets = config.count("relative_attention_num_buckets", default=32)
-    kind = config.text("feed_forward_proj", default="relu")
+    # mT5 was gated from the start (transformers: configuration_mt5.py).
+    kind = config.text("feed_forward_proj", default="gated-gelu" if config.model_type == "mt5" else "relu")
     norms: tuple[tuple[str, Norm], ...] = (("pre_mixer", rms("layer.0.layer_norm", of.hidden)),)
     other = None
     if cross:

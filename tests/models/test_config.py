@@ -174,6 +174,35 @@ def test_a_file_without_permission(tmp_path):
         read_model(str(path))
 
 
+BOMBS = {
+    "heads": ("microsoft__phi-2", {"num_attention_heads": 2**30, "hidden_size": 2**30, "qk_layernorm": True}),
+    "layers of a UNet": ("stable-diffusion-v1-5__stable-diffusion-v1-5", {"layers_per_block": 2**30}),
+    "depth of a UNet": (
+        "stable-diffusion-v1-5__stable-diffusion-v1-5",
+        {"transformer_layers_per_block": 2**30},
+    ),
+    "levels of a UNet": (
+        "stable-diffusion-v1-5__stable-diffusion-v1-5",
+        {"block_out_channels": [320] * 9000},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BOMBS)
+def test_numbers_that_would_fill_the_memory(read, case):
+    name, changes = BOMBS[case]
+    fields = json.loads((catalogue.FOLDER / f"{name}.json").read_text())
+    place = fields["components"]["unet"] if "components" in fields else fields
+    place.update(changes)
+    with pytest.raises(BadFileError):
+        read(fields)
+
+
+def test_a_file_of_too_many_values(read):
+    with pytest.raises(BadFileError, match="more than"):
+        read('{"model_type": "llama", "a": [' + "1," * 5_000_001 + "1]}")
+
+
 def test_windows_by_layer(read):
     fields = json.loads((catalogue.FOLDER / "Qwen__Qwen2.5-7B.json").read_text())
     spec = read(fields | {"use_sliding_window": True, "sliding_window": 4096, "max_window_layers": 20})

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loadmaster.errors import BadFileError
-from loadmaster.models.config import Config
+from loadmaster.models.config import HEAD_LIMIT, Config
 from loadmaster.models.spec import (
     Attention,
     Block,
@@ -40,7 +40,7 @@ def shape(config: Config, **given: Any) -> Shape:
     ``given`` replaces a field whose rule differs. Raises BadFileError for a missing or impossible value.
     """
     hidden = given.get("hidden") or config.count("hidden_size", "n_embd", "d_model")
-    heads = config.count("num_attention_heads", "n_head", "n_heads", "num_heads")
+    heads = config.count("num_attention_heads", "n_head", "n_heads", "num_heads", most=HEAD_LIMIT)
     head_dim = given.get("head_dim") or config.maybe("head_dim", "kv_channels", "d_kv")
     if head_dim is None:
         if hidden % heads:

@@ -14,6 +14,9 @@ COUNT_LIMIT = 2**31 - 1
 LAYER_LIMIT = 10_000
 """Most layers a config may name; the deepest published language model has 126 (Llama-3.1-405B)."""
 
+HEAD_LIMIT = 65_536
+"""Most attention heads; published models have at most 128."""
+
 _MISSING: Any = object()
 
 

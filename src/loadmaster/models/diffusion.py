@@ -6,6 +6,8 @@ from loadmaster.models.config import Config
 from loadmaster.models.spec import Attention, Block, Convolution, Linear, Mlp, Norm
 from loadmaster.records import replace
 
+LEVEL_LIMIT = 16
+"""Most levels of a UNet: each halves the plane, so sixteen would need an image of 65,536 pixels a side."""
 TIME_CHANNELS = 256
 """Sine and cosine values of a time step in the transformers (diffusers: CombinedTimestepTextProjEmbeddings)."""
 
@@ -136,12 +138,18 @@ def modulation(name: str, width: int, parts: int) -> Linear:
     return Linear(name=f"{name}.linear", inputs=width, outputs=parts * width, bias=True)
 
 
-def per_level(config: Config, name: str, levels: int, default: int) -> tuple[int, ...]:
+def per_level(config: Config, name: str, levels: int, default: int, most: int = 1000) -> tuple[int, ...]:
     """A field that is one number for all levels of a UNet, or a list with one each."""
+    if levels > LEVEL_LIMIT:
+        raise config.fault("block_out_channels", f"a list of at most {LEVEL_LIMIT} widths")
     value = config.value(name, default=default)
     if isinstance(value, (list, tuple)):
-        return config.counts(name, least=1, length=levels)
-    return (config.count(name, default=default),) * levels
+        found = config.counts(name, least=1, length=levels)
+    else:
+        found = (config.count(name, default=default),) * levels
+    if max(found) > most:
+        raise config.fault(name, f"numbers of at most {most}")
+    return found
 
 
 def plane(config: Config) -> tuple[int, int] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loadmaster.models.assembly import assemble
 from loadmaster.models.config import Config
-from loadmaster.models.diffusion import conv, group_norm, image_attention, plane, resnet
+from loadmaster.models.diffusion import conv, group_norm, image_attention, per_level, plane, resnet
 from loadmaster.models.families.unet2dconditionmodel import fold
 from loadmaster.models.spec import Block, ModelSpec, Tower
 from loadmaster.records import replace
@@ -55,7 +55,7 @@ def _decoder(channels: tuple[int, ...], layers: int) -> list[Block]:
 def component(config: Config, name: str) -> tuple[Tower, Tower]:
     """Encoder and decoder as two towers (diffusers: models/autoencoders/autoencoder_kl.py)."""
     channels = config.counts("block_out_channels", least=1)
-    layers = config.layers("layers_per_block", default=1)
+    layers = per_level(config, "layers_per_block", len(channels), 1, 32)[0]
     latent = config.count("latent_channels", default=4)
     inputs, outputs = config.count("in_channels", default=3), config.count("out_channels", default=3)
     config.texts("down_block_types", length=len(channels), choices=("DownEncoderBlock2D",))

@@ -29,12 +29,12 @@ class _Levels:
     def __init__(self, config: Config) -> None:
         self.channels = config.counts("block_out_channels", least=1)
         count = len(self.channels)
-        self.resnets = per_level(config, "layers_per_block", count, 2)
+        self.resnets = per_level(config, "layers_per_block", count, 2, 32)
         # A known misnomer: attention_head_dim is the number of heads (diffusers issue 2011).
         self.heads = per_level(config, "attention_head_dim", count, 8)
         if config.has("num_attention_heads"):
             self.heads = per_level(config, "num_attention_heads", count, 8)
-        self.depth = per_level(config, "transformer_layers_per_block", count, 1)
+        self.depth = per_level(config, "transformer_layers_per_block", count, 1, 256)
         self.cross = config.count("cross_attention_dim", default=1280)
         self.linear = config.flag("use_linear_projection", default=False)
         self.time = 4 * self.channels[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from loadmaster.render.sizes import Scale, share
-from loadmaster.render.terminal import Cell, Look, table
+from loadmaster.render.terminal import Cell, Look, clip, table
 
 _COLOURS = {
     "weights": "blue",
@@ -64,7 +64,7 @@ def bar(pieces: list[Piece], limit_bytes: int | None, look: Look, scale: Scale) 
         rows.append(
             [
                 (mark, style),
-                (piece.name, "dim" if piece.kept else ""),
+                (clip(piece.name, look.width - 26), "dim" if piece.kept else ""),
                 (scale.number(piece.size_bytes), ""),
                 (share(piece.size_bytes, total), "dim"),
             ]

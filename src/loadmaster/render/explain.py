@@ -29,13 +29,15 @@ def explanation(plan: Plan, look: Look) -> list[str]:
         for entry in entries:
             lines += _entry(entry, look, said)
     if plan.usable is not None:
-        lines.append(look.paint(f"What the card leaves: {_span(plan.usable.usable_bytes)}", "bold"))
+        leaves = f"What the card leaves: {_span(plan.usable.usable_bytes)}"
+        lines += [look.paint(line, "bold") for line in wrap(leaves, look.width, indent="  ")]
         terms = (
             ("visible to a process", plan.usable.visible_bytes),
             ("- context", plan.usable.context_bytes),
             ("- held by others", plan.usable.held_bytes),
         )
-        lines += [f"  {name}: {_span(size)}" for name, size in terms]
+        for name, size in terms:
+            lines += wrap(f"{name}: {_span(size)}", look.width, indent="    ", first="  ")
         for origin in plan.usable.origins:
             lines += [
                 look.paint(line, "dim")

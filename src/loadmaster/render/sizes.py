@@ -1,12 +1,12 @@
-"""One unit for a whole plan, so that its columns can be compared: GiB, or MiB where everything is small."""
+"""One unit for a whole plan, so that its columns can be compared: GiB, or MiB and TiB where all is small or huge."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from loadmaster.units import GIB, MIB, format_bytes
+from loadmaster.units import GIB, MIB, TIB, format_bytes
 
-_SMALL_BYTES = 2 * GIB
+_SMALL_BYTES, _LARGE_BYTES = 2 * GIB, 10 * TIB
 
 
 class Scale(NamedTuple):
@@ -31,6 +31,8 @@ class Scale(NamedTuple):
 
 def scale_of(largest_bytes: int) -> Scale:
     """The unit in which a plan whose largest size is this one is printed."""
+    if largest_bytes >= _LARGE_BYTES:
+        return Scale("TiB", TIB, 2)
     return Scale("MiB", MIB, 0) if largest_bytes < _SMALL_BYTES else Scale("GiB", GIB, 1)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TextIO
 
 WIDEST = 120
-NARROWEST = 40
+NARROWEST = 44
 _LEAST_ROOM = 20  # columns; with less, the last cell of a row goes on lines of its own
 _CODES = {
     "bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "magenta": "35",

@@ -7,7 +7,7 @@ from typing import Any
 
 from loadmaster.errors import BadValueError, UsageError
 from loadmaster.hardware import Device, Host, Machine, custom_device, find_gpu, usable
-from loadmaster.jobs.job import Job
+from loadmaster.jobs.job import Job, Precision
 from loadmaster.jobs.make import make_job
 from loadmaster.memory.inventory import adapters
 from loadmaster.models import read_model
@@ -18,6 +18,10 @@ from loadmaster.records import replace
 
 AUTO = "auto"
 DEFAULT_SEQ = 2048
+_TEXTS = {
+    "task", "method", "precision", "optimizer", "optimizer_implementation", "checkpointing", "attention", "loss",
+    "logits", "kv_dtype",
+}  # fmt: skip
 
 
 def plan(
@@ -28,7 +32,7 @@ def plan(
     params: str | None = None,
     task: str = "finetune",
     method: str | None = None,
-    precision: str | None = None,
+    precision: str | Precision | None = None,
     batch: int = 1,
     seq: int | None = None,
     machine: Machine | None = None,
@@ -50,7 +54,8 @@ def plan(
     spec, source = _model(model, params)
     if seq is None:
         seq = min(DEFAULT_SEQ, spec.max_positions or DEFAULT_SEQ)
-    job = make_job(task=task, method=method, precision=precision, batch=batch, seq=seq, **how)  # fmt: skip
+    words = _said({"task": task, "method": method, "precision": precision, "batch": batch, "seq": seq, **how})
+    job = make_job(**words)
     _check_targets(spec, job)
     notes: tuple[str, ...] = ()
     host: Host | None = None
@@ -71,6 +76,23 @@ def plan(
         )
     made = make_plan(spec, job, device, host)
     return replace(made, notes=made.notes + notes, asked=(*source, *where))
+
+
+def _said(words: dict[str, Any]) -> dict[str, Any]:
+    """The words that were said; None means not said. Raises BadValueError for one that is neither text nor number where
+    it should be: whoever calls from code may hand over anything."""
+    said = {field: value for field, value in words.items() if value is not None}
+    for field in _TEXTS & said.keys():
+        if not isinstance(said[field], str) and not (
+            field == "precision" and isinstance(said[field], Precision)
+        ):
+            raise BadValueError(field, said[field], "a name")
+    targets = said.get("targets", "")
+    if not isinstance(targets, str | tuple | list) or not all(isinstance(name, str) for name in targets):
+        raise BadValueError("targets", targets, "names such as q_proj,v_proj")
+    if not isinstance(said.get("pin_memory", False), bool):
+        raise BadValueError("pin_memory", said["pin_memory"], "True or False")
+    return said
 
 
 def _is_auto(gpu: str) -> bool:

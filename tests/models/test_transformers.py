@@ -206,6 +206,33 @@ VARIANTS = {
     ),
     "gemma 2 with biases": ("Gemma2ForCausalLM", SMALL | {"attention_bias": True, "head_dim": 24}),
     "smollm3": ("SmolLM3ForCausalLM", SMALL | {"num_key_value_heads": 2, "pad_token_id": 0}),
+    "olmoe": (
+        "OlmoeForCausalLM",
+        SMALL | {"num_experts": 4, "num_experts_per_tok": 2, "num_key_value_heads": 2},
+    ),
+    "seed-oss": ("SeedOssForCausalLM", SMALL | {"num_key_value_heads": 2, "attention_out_bias": True}),
+    "ministral": ("MinistralForCausalLM", SMALL | {"num_key_value_heads": 2, "head_dim": 16}),
+    "gpt-neo": (
+        "GPTNeoForCausalLM",
+        {"hidden_size": 64, "num_layers": 3, "num_heads": 4, "vocab_size": 99}
+        | {"attention_types": [[["global", "local"], 1], [["local"], 1]]},
+    ),
+    "bart": (
+        "BartForConditionalGeneration",
+        {
+            "d_model": 64,
+            "vocab_size": 99,
+            "max_position_embeddings": 30,
+            "encoder_layers": 2,
+            "decoder_layers": 1,
+        }
+        | {
+            "encoder_attention_heads": 4,
+            "decoder_attention_heads": 2,
+            "encoder_ffn_dim": 96,
+            "decoder_ffn_dim": 64,
+        },
+    ),
     "gpt-oss": (
         "GptOssForCausalLM",
         SMALL | {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 16, "num_key_value_heads": 2},

@@ -250,6 +250,20 @@ def test_nested_configs_fall_back_to_the_librarys_defaults(read):
     assert any("num_attention_heads = 8" in note for note in spec.assumed)
 
 
+def test_llava_leaves_its_decoder_to_the_library(read):
+    # As llava-hf/llava-1.5-7b-hf has it on the hub.
+    text = {
+        "model_type": "llama",
+        "max_position_embeddings": 4096,
+        "torch_dtype": "float16",
+        "vocab_size": 32064,
+    }
+    fields = json.loads((catalogue.FOLDER / "llava-hf__llava-1.5-7b-hf.json").read_text())
+    spec = read(fields | {"text_config": text})
+    assert parameter_count(spec) == 7063427072
+    assert spec.max_positions == 4096
+
+
 def test_qwen_vl_is_flat_on_the_hub(read):
     fields = json.loads((catalogue.FOLDER / "Qwen__Qwen2.5-VL-7B-Instruct.json").read_text())
     text = fields.pop("text_config")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from loadmaster.errors import AmbiguousNameError, OfflineError, UnknownNameError, UsageError
@@ -106,3 +109,13 @@ def test_the_hubs_cache_is_read_without_the_network(monkeypatch, tmp_path):
     spec = read_model("someone/mine")
     assert spec.name == "someone/mine"
     assert spec.model_type == "gpt2"
+
+
+def test_reading_a_catalogue_model_is_light():
+    code = (
+        "import sys; from loadmaster.models import read_model; from loadmaster.models.parameters import parameter_count;"
+        "parameter_count(read_model('gpt2'));"
+        "heavy = {'numpy', 'torch', 'transformers', 'rich', 'huggingface_hub', 'yaml'} & set(sys.modules);"
+        "sys.exit(str(heavy) if heavy else 0)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0

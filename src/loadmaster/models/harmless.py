@@ -44,6 +44,9 @@ HARMLESS = frozenset(
     transformers.js_config transformers_version typical_p use_associative_scan use_bfloat16 use_cache
     use_dynamic_ntk use_flash_attn use_logn_attn use_mamba_kernels use_mambapy use_sliding_window
     video_token_id vision_end_token_id vision_start_token_id vision_token_id vocab_offset
+    for_llm_compressor skip_bias_add skip_bias_add_qkv fused_add_norm pad_vocab_size_multiple rms_norm output_past
+    add_cross_attention cross_attention_hidden_size tie_word_embeddings out_indices do_pooling attn_logit_softcapping
+    attn_implementation sscp_conv_eps use_return_dict is_composition mask_token_id ssm_cfg
     quantization_config compression_config generation_config
     """.split()  # noqa: SIM905
 )

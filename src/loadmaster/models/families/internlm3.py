@@ -12,6 +12,7 @@ def text(config: Config, root: str = "model", head: str = "lm_head") -> tuple[To
     """The decoder and its head (the repository's own modeling_internlm3.py)."""
     of = shape(config)
     bias = config.flag("bias", default=False)
+    config.ignore("attention_bias", "mlp_bias")
     block = Block(
         mixer=attention(of, qkv_bias=config.flag("qkv_bias", default=False), out_bias=bias),
         feedforward=gated_mlp(of.hidden, of.width, of.activation, bias=bias),

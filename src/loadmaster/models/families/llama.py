@@ -7,6 +7,12 @@ from loadmaster.models.builders import attention, decoder, gated_mlp, pre_norms,
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Block, Head, ModelSpec, Tower
 
+DEFAULTS = {
+    "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+}  # fmt: skip
+"""What LlamaConfig of transformers 5 fills in: a model that nests this one may leave fields out."""
+
 
 def text(config: Config, root: str = "model", head: str = "lm_head") -> tuple[Tower, Head]:
     """The decoder and its head (transformers: models/llama/modeling_llama.py)."""

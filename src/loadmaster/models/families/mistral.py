@@ -8,6 +8,12 @@ from loadmaster.models.config import Config
 from loadmaster.models.spec import Block, Head, ModelSpec, Tower
 from loadmaster.models.windows import window
 
+DEFAULTS = {
+    "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "num_key_value_heads": 8,
+}  # fmt: skip
+"""What MistralConfig of transformers 5 fills in: a model that nests this one may leave fields out."""
+
 
 def text(config: Config, root: str = "model", head: str = "lm_head") -> tuple[Tower, Head]:
     """The decoder and its head (transformers: models/mistral/modeling_mistral.py)."""

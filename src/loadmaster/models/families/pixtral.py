@@ -35,6 +35,7 @@ def vision(config: Config, root: str) -> Tower:
     )
     tokens = patches(config)
     extra = patch_weight(config, f"{root}.patch_conv", of.hidden, bias=False)
+    config.ignore("vocab_size", "projection_dim")
     config.report_unknown()
     return Tower(
         name="vision",

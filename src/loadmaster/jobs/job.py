@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from loadmaster.jobs.frameworks import Facts, facts
 from loadmaster.records import Record
 
 Task = Literal["train", "finetune", "infer", "serve"]
@@ -104,8 +105,25 @@ class Job(Record, kw_only=True):
     kv_cache: bool = True
     layout: Layout = Layout()
     loader: Loader = Loader()
+    framework: str = "transformers"
+    """The library that runs the model, maybe with its version (a file in ``jobs/frameworks``)."""
+    compile: bool = False
+    """torch.compile over model and loss: pointwise chains are recomputed in backward instead of kept."""
+    offload: tuple[Literal["optimizer", "gradients", "activations"], ...] = ()
+    """What lives in host memory: optimizer states, gradients as soon as they are made, inputs of checkpointed layers."""
+    optimizer_in_backward: bool = False
+    """Each parameter is updated as soon as its gradient is there, which is then freed."""
+    images: int = 1
+    """Images a sequence (vision towers of text models)."""
+    source_len: int | None = None
+    """Tokens of the encoder of an encoder-decoder; None: as many as the decoder."""
     outputs_held: bool = False
     """The loop keeps ``outputs`` (so the logits) alive through backward, as ``loss = model(...).loss`` in a variable does."""
+
+    @property
+    def facts(self) -> Facts:
+        """What the job's library does."""
+        return facts(self.framework)
 
     @property
     def training(self) -> bool:

@@ -10,6 +10,7 @@ from loadmaster.dtypes import BITS, itemsize
 from loadmaster.jobs.job import Job
 from loadmaster.models.parameters import tensors
 from loadmaster.models.spec import ModelSpec
+from loadmaster.records import replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +31,24 @@ class Held:
         return rounded(self.elements * BITS[self.dtype] // 8) * self.count
 
 
+def as_run(spec: ModelSpec, job: Job) -> ModelSpec:
+    """The model as the job's library builds it: some never tie the output projection to the token table."""
+    if spec.head is None or not spec.head.tied or job.facts.head_tied:
+        return spec
+    return replace(spec, head=replace(spec.head, tied=False))
+
+
 def parameters(spec: ModelSpec, job: Job) -> list[Held]:
     """The base model's tensors under this job."""
     full = job.training and job.method == "full"
+    head = job.facts.quantises_head
     found = []
     for tensor in tensors(spec):
-        packed = job.quantization is not None and tensor.linear and tensor.layer is not None
+        packed = (
+            job.quantization is not None
+            and tensor.linear
+            and (tensor.layer is not None or (head and tensor.role == "head"))
+        )
         dtype = job.quantization.dtype if packed and job.quantization else rest_dtype(job)
         found.append(
             Held(

@@ -161,6 +161,26 @@ def copy(tape: Tape, x: Tensor, name: str, elements: Size | None = None) -> Tens
     return tape.record("copy", [x], y, [], lambda t, g, s: [t.new(before, dtype, f"{name} gradient")])
 
 
+def placed(tape: Tape, x: Tensor, elements: Size, name: str) -> Tensor:
+    """torch.index_copy of ``x`` into zeros of ``elements``: autograd keeps ``x`` for its shape (derivatives.yaml)."""
+    zeros = tape.new(elements, x.dtype, f"{name} zeros")
+    y = tape.new(elements, x.dtype, name)
+    del zeros
+    before, dtype = x.elements, x.dtype
+    return tape.record("index_copy", [x], y, [x], lambda t, g, s: [t.new(before, dtype, f"{name} gradient")])
+
+
+def gated_product(tape: Tape, gate: Tensor, up: Tensor) -> Tensor:
+    """``act(gate) * up`` compiled into one kernel: the activation is made again in backward, not kept."""
+    y = tape.new(up.elements, up.dtype, "gated product")
+    elements, dtype = up.elements, up.dtype
+
+    def backward(t: Tape, g: Grads, s: list[Tensor]) -> Sequence[Tensor | None]:
+        return [t.new(elements, dtype, "gated product gradient") for _ in range(2)]
+
+    return tape.record("gated", [gate, up], y, [gate, up], backward)
+
+
 def join(tape: Tape, parts: Sequence[Tensor], name: str) -> Tensor:
     """torch.cat: a new tensor; the gradients of its parts are views of the incoming one."""
     total: Size = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from loadmaster.arrays import Size
@@ -36,10 +36,27 @@ class Moment:
     @property
     def total_bytes(self) -> Size:
         """Allocated bytes at this instant."""
-        total: Size = 0
-        for part in self.parts:
-            total = total + part.size_bytes
-        return total
+        return total(self.parts)
+
+
+def counted(component: str, size: Size, words: str, source: str) -> Part:
+    """A part whose formula is words and a size."""
+    return Part(component, size, lambda: f"{words} = {commas(size)} B", source)
+
+
+def work(size: Size, census: Census) -> Part:
+    """A layer (or the head) at its highest point; the ledger splits it by what its tensors are."""
+    source = "operators of the layer in the order of transformers' modelling code (derivatives.yaml)"
+    words = f"one layer at work: {commas(size)} B"
+    return Part("temporaries", size, lambda: words, source, origin="modelled", census=census)
+
+
+def total(parts: Iterable[Part]) -> Size:
+    """Bytes of several parts together."""
+    found: Size = 0
+    for part in parts:
+        found = found + part.size_bytes
+    return found
 
 
 def commas(size: Size) -> str:

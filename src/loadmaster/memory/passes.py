@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 
 from loadmaster.arrays import Size
 from loadmaster.jobs.job import Job
+from loadmaster.memory import ops
 from loadmaster.memory.blocks import head as heads
 from loadmaster.memory.blocks.layer import layer
 from loadmaster.memory.blocks.run import Run
+from loadmaster.memory.parts import Part, counted
 from loadmaster.memory.tape import Node, Tape, Tensor
-from loadmaster.models.spec import Block, Head, Norm
+from loadmaster.models.spec import Block, ModelSpec, Norm
 
 Census = dict[tuple[str, str], int]
 Events = list[tuple[object, int]]
@@ -38,17 +40,21 @@ class Cost:
     forward_census: Census = field(default_factory=dict)
     backward_census: Census = field(default_factory=dict)
     gradient_census: Census = field(default_factory=dict)
+    held: Part | None = None
+    """What of the head's logits outlives its backward, in the loop's own variable."""
     forward_events: Events = field(default_factory=list)
     backward_events: Events = field(default_factory=list)
 
 
-def training_layer(job: Job, block: Block, hidden: int, *, detail: bool, first: bool = False) -> Cost:
+def training_layer(
+    job: Job, block: Block, hidden: int, length: Size, source: Size, *, detail: bool, first: bool = False
+) -> Cost:
     """One layer of a training step, at the job's checkpointing. ``first``: its input comes from a frozen embedding and
     needs no gradient, so what only serves that gradient is not kept."""
     if job.checkpointing == "full":
-        return _checkpointed(job, block, hidden, detail)
+        return _checkpointed(job, block, hidden, length, source, detail)
     tape = Tape(autocast=job.precision.autocast, detail=detail)
-    run = Run(job, tape, queries=job.seq_len)
+    run = Run(job, tape, queries=length, source=source)
     cost = Cost()
     x = _input(run, hidden)
     x.needs_grad = not first
@@ -65,11 +71,11 @@ def training_layer(job: Job, block: Block, hidden: int, *, detail: bool, first: 
     return cost
 
 
-def _checkpointed(job: Job, block: Block, hidden: int, detail: bool) -> Cost:
+def _checkpointed(job: Job, block: Block, hidden: int, length: Size, source: Size, detail: bool) -> Cost:
     """torch.utils.checkpoint: forward keeps the layer's input alone; backward runs the layer again, then back."""
     cost = Cost()
     first = Tape(grad=False, autocast=job.precision.autocast, detail=detail)
-    run = Run(job, first, queries=job.seq_len)
+    run = Run(job, first, queries=length, source=source)
     x = _input(run, hidden)
     first.mark()
     out = layer(run, x, block)
@@ -82,7 +88,7 @@ def _checkpointed(job: Job, block: Block, hidden: int, detail: bool) -> Cost:
         cost.forward_events = named(first.events[1:], {key_of(x): "x", key_of(out): "out"})
     del x, out
     tape = Tape(autocast=job.precision.autocast, detail=detail)
-    run = Run(job, tape, queries=job.seq_len)
+    run = Run(job, tape, queries=length, source=source)
     gradient = [
         tape.new(run.rows * hidden, run.residual, "gradient of the layer's output", tag="temporaries")
     ]
@@ -103,20 +109,40 @@ def _checkpointed(job: Job, block: Block, hidden: int, detail: bool) -> Cost:
     return cost
 
 
-def head_and_loss(
-    job: Job, head: Head, norms: tuple[tuple[str, Norm], ...], hidden: int, *, detail: bool
-) -> Cost:
-    """Final norm, projection and loss, forward and backward in one: they follow each other at the middle of the step."""
+def norms(job: Job, places: tuple[tuple[str, Norm], ...], hidden: int, length: Size, *, detail: bool) -> Cost:
+    """The norms behind a tower's last layer, where another tower reads what they make: their output stays for it."""
     tape = Tape(autocast=job.precision.autocast, detail=detail)
-    run = Run(job, tape, queries=job.seq_len)
+    run = Run(job, tape, queries=length)
+    cost = Cost()
+    x = _input(run, hidden)
+    tape.mark()
+    y = heads.final_norms(run, x, places)
+    if y.storage is not None:
+        y.storage.saved, y.storage.name = True, "tower output"
+    cost.forward, cost.forward_census = tape.peak_bytes, tape.composition
+    kept, words = y.storage, {key_of(x): "x", key_of(y): "out"}
+    del x
+    last, start = [y], out_of(y)
+    del y
+    _backward(tape, start, cost, last, words)
+    del kept
+    return cost
+
+
+def head_and_loss(spec: ModelSpec, job: Job, *, detail: bool) -> Cost:
+    """Final norm, projection and loss, forward and backward in one: they follow each other at the middle of the step."""
+    head, tower = spec.head, spec.decoder
+    assert head is not None
+    tape = Tape(autocast=job.precision.autocast, detail=detail)
+    run = Run(job, tape, queries=job.seq_len if tower.tokens is None else tower.tokens)
     cost = Cost()
     held: list[Tensor] = []
-    x = _input(run, hidden)
+    x = _input(run, tower.hidden)
     words = {key_of(x): "x"}
     tape.mark()
-    y = heads.final_norms(run, x, norms)
+    y = heads.final_norms(run, x, tower.norms)
     del x
-    value = heads.loss(run, y, head, held)
+    value = heads.loss(run, y, head, held, pooled=tower.modality != "text")
     del y
     cost.forward, cost.forward_census = tape.peak_bytes, tape.composition
     tape.casts.clear()
@@ -124,14 +150,21 @@ def head_and_loss(
     last, start = [value], out_of(value)
     del value
     _backward(tape, start, cost, last, words)
+    if held:
+        kept = sum_sizes(held)
+        cost.held = counted(
+            "logits", kept, "logits that the loop's variable keeps", "the training loop's own variable"
+        )
     held.clear()
     return cost
 
 
-def inference_layer(job: Job, block: Block, hidden: int, queries: Size, keys: Size, *, detail: bool) -> Cost:
+def inference_layer(
+    job: Job, block: Block, hidden: int, queries: Size, keys: Size, source: Size, *, detail: bool
+) -> Cost:
     """One layer without gradients on ``queries`` new tokens a sequence that see ``keys`` tokens."""
     tape = Tape(grad=False, autocast=job.precision.autocast, detail=detail)
-    run = Run(job, tape, queries=queries, keys=keys)
+    run = Run(job, tape, queries=queries, keys=keys, source=source)
     x = _input(run, hidden)
     tape.mark()
     out = layer(run, x, block, cached=job.kv_cache)
@@ -142,18 +175,22 @@ def inference_layer(job: Job, block: Block, hidden: int, queries: Size, keys: Si
     return cost
 
 
-def inference_head(
-    job: Job, head: Head, norms: tuple[tuple[str, Norm], ...], hidden: int, queries: Size, *, detail: bool
-) -> Cost:
+def inference_head(spec: ModelSpec, job: Job, queries: Size, *, detail: bool) -> Cost:
     """Final norm over all new tokens, then logits of the last token of each sequence, or of all."""
+    head, tower = spec.head, spec.decoder
+    assert head is not None
     tape = Tape(grad=False, autocast=job.precision.autocast, detail=detail)
     run = Run(job, tape, queries=queries)
-    x = _input(run, hidden)
+    x = _input(run, tower.hidden)
     words = {key_of(x): "x"}
     tape.mark()
-    y = heads.final_norms(run, x, norms)
+    y = heads.final_norms(run, x, tower.norms)
     del x
-    out = heads.logits(run, y, head, run.batch if job.logits == "last" else run.rows)
+    few = job.logits == "last" or tower.modality != "text"
+    out = heads.logits(run, y, head, run.batch if few else run.rows)
+    if job.facts.upcast_logits:
+        low, out = out, ops.cast(tape, out, "float32", "logits float32")
+        del low
     tape.scratch(run.batch * head.vocab, "float32", "next-token logits float32")
     cost = Cost(forward=tape.peak_bytes, forward_census=tape.composition)
     del y, out

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from loadmaster.arrays import Size
 from loadmaster.jobs.job import Job
 from loadmaster.memory import reserve
 from loadmaster.memory.assumptions import assumptions
 from loadmaster.memory.components import host
+from loadmaster.memory.inventory import as_run
 from loadmaster.memory.ledger import Entry, Ledger, Peak, PhaseTotal, Tier
 from loadmaster.memory.parts import Moment, Part
+from loadmaster.memory.stacks import not_run
 from loadmaster.memory.timeline import moments
 from loadmaster.models.spec import ModelSpec
 from loadmaster.records import Interval, replace
@@ -25,6 +26,7 @@ def predict(
 
     Every number field of ``job`` is a plain int here. See ``evaluate`` for many jobs.
     """
+    spec = as_run(spec, job)
     found = moments(spec, job, compute_capability, detail=True)
     worst = _worst(found)
     top = max(worst.values(), key=lambda m: int(m.total_bytes))
@@ -181,15 +183,5 @@ def _sum(intervals: Iterable[Interval]) -> Interval:
 
 
 def _not_counted(spec: ModelSpec) -> tuple[str, ...]:
-    others = [tower.name for tower in spec.towers if tower is not spec.decoder]
-    if not others:
-        return ()
-    return (f"activations of {', '.join(others)} are not counted yet: only the weights of this part are",)
-
-
-def total_size(parts: Iterable[Part]) -> Size:
-    """Bytes of several parts together."""
-    total: Size = 0
-    for part in parts:
-        total = total + part.size_bytes
-    return total
+    others = ", ".join(tower.name for tower in not_run(spec))
+    return (f"activations of {others} are not counted: only the weights of this part are",) if others else ()

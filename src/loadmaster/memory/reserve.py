@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from loadmaster.jobs.job import Job
 from loadmaster.memory import timeline
-from loadmaster.memory.components import kv_cache
-from loadmaster.memory.inventory import adapters, gradient_bytes, parameters, trained
+from loadmaster.memory.inventory import adapters, as_run, gradient_bytes, parameters, trained
 from loadmaster.memory.replay import Replay, inference, training
+from loadmaster.memory.training import Training
 from loadmaster.models.spec import ModelSpec
 from loadmaster.records import Interval
 from loadmaster.units import MIB
@@ -26,32 +26,20 @@ def replayed(
     spec: ModelSpec, job: Job, compute_capability: str | None, capacity_bytes: int | None = None
 ) -> Replay:
     """The job's blocks on an allocator of ``capacity_bytes``; raises allocator.OutOfMemory where CUDA would."""
+    spec = as_run(spec, job)
     replay = Replay(capacity_bytes)
     for index, held in enumerate([*parameters(spec, job), *adapters(spec, job)]):
         replay.keep(("weight", index), [int(held.size_bytes) // held.count] * held.count)
-    if job.training:
-        run = timeline.Training(spec, job, compute_capability, detail=True)
-        layers = run.layers
+    run = timeline.at_work(spec, job, compute_capability, detail=True)
+    layers = [cost for stack in run.stacks for cost in stack.layers]
+    embedding = int(run.stacks[0].embedding.size_bytes) if run.stacks else 0
+    if isinstance(run, Training):
         tables = [int(gradient_bytes(h)) for h in trained(spec, job) if h.role in ("embedding", "position")]
         tables *= 2 if spec.head is not None and spec.head.tied else 1
-        training(
-            replay,
-            layers,
-            run.head,
-            int(run.embedding.size_bytes),
-            tables,
-            trained(spec, job),
-            (job.optimizer.name, job.optimizer.implementation),
-        )
+        step = (job.optimizer.name, job.optimizer.implementation)
+        training(replay, layers, run.head, embedding, tables, trained(spec, job), step)
     else:
-        prefill = timeline.Inference(spec, job, compute_capability, detail=True)
-        layers = prefill.layers
-        whole = int(kv_cache.kv_cache(spec, job, prefill.prompt).size_bytes) if job.kv_cache else 0
-        inference(
-            replay,
-            layers,
-            prefill.head,
-            int(prefill.embedding.size_bytes),
-            [whole // len(layers)] * len(layers),
-        )
+        whole = int(run.cache.size_bytes) if job.kv_cache else 0
+        cache = [whole // len(layers)] * len(layers) if layers else []
+        inference(replay, layers, run.head, embedding, cache)
     return replay

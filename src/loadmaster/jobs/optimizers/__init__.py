@@ -1,8 +1,9 @@
 """Optimizers, one file each: which state tensors a parameter gets, and what a step allocates besides.
 
 A file has NAME, IMPLEMENTATIONS (the default on CUDA first), STATES (state tensors a parameter), SOURCE,
-``state_bytes(elements, dtype)`` for one parameter tensor and ``step_bytes(implementation, total, largest)``, the highest temporary of a step, where total and
-largest are the state bytes of one moment over all trained parameters and of the largest one.
+``state_bytes(elements, dtype)`` for one parameter tensor and ``step_bytes(implementation, total, largest)``, the
+highest temporary of a step, where total and largest are the state bytes of one moment over all trained parameters and
+of the largest one.
 """
 
 from __future__ import annotations

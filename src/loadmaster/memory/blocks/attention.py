@@ -57,6 +57,11 @@ def kernel(run: Run, spec: Attention, dtype: str) -> AttentionKind:
     return "efficient" if spec.heads == spec.kv_heads or not grouped(spec) else "math"
 
 
+def _seen(run: Run, spec: Attention) -> Size:
+    """Keys a query can see, as the scores have columns for."""
+    return run.source if spec.cross else run.keys
+
+
 def masked(run: Run, spec: Attention) -> bool:
     """Whether transformers hands SDPA an explicit mask: a window shorter than the keys, or positions as biases."""
     if spec.position == "alibi":
@@ -71,17 +76,17 @@ def grouped(spec: Attention) -> bool:
 
 def _projected(run: Run, x: Tensor, spec: Attention) -> tuple[Tensor, Tensor, Tensor]:
     tape, rows = run.tape, run.rows
-    kv_rows = run.batch * run.keys if spec.cross else rows
-    if len(spec.projections) >= 3:
+    kv_rows = run.batch * run.source if spec.cross else rows
+    if run.facts.lora == "litgpt" and len(spec.projections) == 3 and not spec.cross:
+        q, k, v = _slices(run, run.fused_qkv(x, spec.projections), spec)
+    elif len(spec.projections) >= 3:
         q = run.linear(x, spec.projections[0])
-        k = run.linear(x, spec.projections[1], kv_rows)
-        v = run.linear(x, spec.projections[2], kv_rows)
+        context = _context(run, spec) if spec.cross else x
+        k = run.linear(context, spec.projections[1], kv_rows)
+        v = run.linear(context, spec.projections[2], kv_rows)
+        del context
     elif len(spec.projections) == 1:
-        fused = run.linear(x, spec.projections[0])
-        q = tape.view(fused, rows * spec.heads * spec.head_dim)
-        k = tape.view(fused, rows * spec.kv_heads * spec.head_dim)
-        v = tape.view(fused, rows * spec.kv_heads * spec.value_dim)
-        del fused
+        q, k, v = _slices(run, run.linear(x, spec.projections[0]), spec)
     else:
         q = run.linear(x, spec.projections[0])
         k, v = (
@@ -98,6 +103,20 @@ def _projected(run: Run, x: Tensor, spec: Attention) -> tuple[Tensor, Tensor, Te
     rotated_q = _rotary(run, q, spec, spec.heads)
     rotated_k = _rotary(run, k, spec, spec.kv_heads) if k.storage is not None else k
     return rotated_q, rotated_k, v
+
+
+def _context(run: Run, spec: Attention) -> Tensor:
+    """The other tower's output, which that tower counts."""
+    context = run.tape.constant(run.batch * run.source * spec.projections[1].inputs, run.residual)
+    context.needs_grad = run.tape.grad_enabled and not run.frozen
+    return context
+
+
+def _slices(run: Run, fused: Tensor, spec: Attention) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, key and value as parts of one projection's output: views that hold all of it."""
+    sizes = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim, spec.kv_heads * spec.value_dim)
+    q, k, v = (run.tape.view(fused, run.rows * size) for size in sizes)
+    return q, k, v
 
 
 def _rotary(run: Run, x: Tensor, spec: Attention, heads: int) -> Tensor:
@@ -180,12 +199,14 @@ def _attend(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention, kind: At
     if kind == "math":
         return _math(run, q, k, v, spec)
     tape = run.tape
-    if kind == "efficient" and spec.kv_heads != spec.heads:
+    if spec.kv_heads != spec.heads and (
+        kind == "efficient" or (run.facts.repeats_kv and run.job.attention == "sdpa")
+    ):
         k, v = _repeat(run, k, spec, "key"), _repeat(run, v, spec, "value")
     q, k, v = ops.lower(tape, q, "query"), ops.lower(tape, k, "key"), ops.lower(tape, v, "value")
     # A bool mask becomes a tensor of the query's type in every layer (attention.cpp, convert_boolean_attn_mask).
     bias = (
-        [tape.new(run.batch * run.queries * run.keys, q.dtype, "attention mask")]
+        [tape.new(run.batch * run.queries * _seen(run, spec), q.dtype, "attention mask")]
         if kind == "efficient" and masked(run, spec)
         else []
     )
@@ -193,7 +214,7 @@ def _attend(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention, kind: At
     stats = tape.new(run.rows * spec.heads, "float32", "attention logsumexp")
     sizes = [(t.elements, t.dtype, t.needs_grad) for t in (q, k, v)]
     rows, heads, dim = run.rows, spec.heads, spec.head_dim
-    expands = kind == "flash" and spec.kv_heads != spec.heads
+    expands = kind == "flash" and k.elements is not q.elements and spec.kv_heads != spec.heads
 
     def backward(t: Tape, g: Grads, s: list[Tensor]) -> Sequence[Tensor | None]:
         # flash_api.cpp mha_bwd: dq_accum in float32 and softmax_d; grouped heads get expanded dk and dv, then summed.
@@ -217,7 +238,7 @@ def _math(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention) -> Tensor:
     if spec.kv_heads != spec.heads:
         k, v = _repeat(run, k, spec, "key"), _repeat(run, v, spec, "value")
     q, k = ops.scale(tape, q, "scaled query"), ops.scale(tape, k, "scaled key")
-    size = run.batch * spec.heads * run.queries * run.keys
+    size = run.batch * spec.heads * run.queries * _seen(run, spec)
     scores = ops.matmul(tape, q, k, size, "attention scores")
     del q, k
     weights = ops.softmax(tape, scores, "attention weights", scores.dtype)
@@ -230,14 +251,16 @@ def _eager(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention) -> Tensor
     tape = run.tape
     if spec.kv_heads != spec.heads:
         k, v = _repeat(run, k, spec, "key"), _repeat(run, v, spec, "value")
-    size = run.batch * spec.heads * run.queries * run.keys
+    size = run.batch * spec.heads * run.queries * _seen(run, spec)
     scores = ops.scale(tape, ops.matmul(tape, q, k, size, "attention scores"), "scaled scores")
     if spec.softcap:
         capped = ops.elementwise(tape, ops.scale(tape, scores, "scores / cap"), "tanh scores", keeps="output")
         scores = ops.scale(tape, capped, "capped scores")
         del capped
     if spec.causal:
-        scores = ops.add(tape, scores, tape.constant(run.queries * run.keys, scores.dtype), "masked scores")
+        scores = ops.add(
+            tape, scores, tape.constant(run.queries * _seen(run, spec), scores.dtype), "masked scores"
+        )
     weights = _sink_softmax(run, scores, spec, size) if spec.sinks else _softmax(run, scores, q.dtype)
     del scores
     weights = ops.dropout(tape, weights, run.dropout(spec.dropout), "attention dropout")

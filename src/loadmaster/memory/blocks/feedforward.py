@@ -34,6 +34,11 @@ def mlp(run: Run, x: Tensor, spec: Mlp, rows: Size | None = None) -> Tensor:
         inner = gated(run, gate, up, spec.activation)
         del gate, up
         return run.linear(inner, spec.output, rows)
+    if run.job.compile:
+        gate = run.linear(x, spec.projections[0], rows)
+        inner = ops.gated_product(run.tape, gate, run.linear(x, spec.projections[1], rows))
+        del gate
+        return run.linear(inner, spec.output, rows)
     acted = activation(run, run.linear(x, spec.projections[0], rows), spec.activation)
     up = run.linear(x, spec.projections[1], rows)
     inner = ops.mul(run.tape, acted, up, "gated product")
@@ -44,6 +49,8 @@ def mlp(run: Run, x: Tensor, spec: Mlp, rows: Size | None = None) -> Tensor:
 def gated(run: Run, gate: Tensor, up: Tensor, name: str) -> Tensor:
     """``act(gate) * up``; gpt-oss clamps both and adds one (GptOssExperts._apply_gate)."""
     tape = run.tape
+    if run.job.compile:
+        return ops.gated_product(tape, gate, up)
     if name != "clamped_swiglu":
         return ops.mul(tape, activation(run, gate, name), up, "gated product")
     gate, up = ops.elementwise(tape, gate, "clamped gate"), ops.elementwise(tape, up, "clamped up")
@@ -55,6 +62,8 @@ def gated(run: Run, gate: Tensor, up: Tensor, name: str) -> Tensor:
 
 def activation(run: Run, x: Tensor, name: str) -> Tensor:
     """An activation function by its name in a config (``silu``, ``gelu_new`` ...)."""
+    if run.job.compile:
+        return ops.elementwise(run.tape, x, name)
     written = {
         "gelu_new": _gelu_new,
         "gelu_fast": _gelu_fast,

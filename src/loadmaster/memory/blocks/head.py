@@ -19,15 +19,20 @@ from loadmaster.models.spec import Head, Linear, Norm
 def final_norms(run: Run, x: Tensor, norms: tuple[tuple[str, Norm], ...]) -> Tensor:
     """The norms after the last layer."""
     for name, norm in norms:
-        x = run.norm(x, norm, name)
+        if name.startswith("final"):
+            x = run.norm(x, norm, name)
     return x
 
 
 def logits(run: Run, x: Tensor, head: Head, rows: Size) -> Tensor:
     """``rows`` rows of logits."""
     run.tape.tag = "logits"
+    for linear in head.linears:
+        x = ops.elementwise(run.tape, run.linear(x, linear, rows, adapted=False, quantised=False), "gelu")
+    for name, norm in head.norms:
+        x = run.norm(x, norm, name, rows)
     weight = Linear(name="lm_head", inputs=head.inputs, outputs=head.vocab, bias=head.bias)
-    y = run.linear(x, weight, rows, adapted=False, quantised=False)
+    y = run.linear(x, weight, rows, adapted=False, quantised=run.facts.quantises_head)
     if head.softcap:
         y = ops.scale(
             run.tape,
@@ -37,17 +42,45 @@ def logits(run: Run, x: Tensor, head: Head, rows: Size) -> Tensor:
     return y
 
 
-def loss(run: Run, x: Tensor, head: Head, held: list[Tensor]) -> Tensor:
-    """The loss of all tokens from the final hidden states; what the model's outputs keep alive is put in ``held``."""
+def loss(run: Run, x: Tensor, head: Head, held: list[Tensor], *, pooled: bool = False) -> Tensor:
+    """The loss of all tokens (``pooled``: of one row a sequence) from the final hidden states; what the loop keeps alive
+    is put in ``held``."""
+    if pooled:
+        x = run.tape.view(x, run.batch * head.inputs)
+        return _cross_entropy(run.tape, logits(run, x, head, run.batch), upcast=False)
     kind = run.job.loss
     if kind == "fused":
         return _fused(run, x, head)
     if kind == "chunked":
         return _chunked(run, x, head, held)
-    y = logits(run, x, head, run.rows)
-    if run.job.outputs_held:
-        held.append(y)
+    y = _returned(run, logits(run, x, head, run.rows), held)
+    if run.job.compile:
+        return _compiled_cross_entropy(run.tape, y)
     return _cross_entropy(run.tape, y, upcast=kind == "hf")
+
+
+def _returned(run: Run, y: Tensor, held: list[Tensor]) -> Tensor:
+    """Logits as the model's caller gets them, and as its variables hold them through backward."""
+    if run.facts.upcast_logits or run.facts.logits_held == "float32":
+        y = ops.cast(run.tape, y, "float32", "logits float32")
+    if run.job.outputs_held or run.facts.logits_held != "no":
+        held.append(y)
+    return y
+
+
+def _compiled_cross_entropy(tape: Tape, y: Tensor) -> Tensor:
+    """Compiled: the upcast, log_softmax and nll_loss are one kernel that keeps the logits; its backward makes their
+    gradient and a float32 intermediate."""
+    result = tape.new(1, "float32", "loss")
+    size, dtype = y.elements, y.dtype
+
+    def backward(t: Tape, g: Grads, s: list[Tensor]) -> Sequence[Tensor | None]:
+        wide = t.new(size, "float32", "log-softmax gradient")
+        grad = t.new(size, dtype, "logits gradient")
+        del wide
+        return [grad]
+
+    return tape.record("compiled_loss", [y], result, [y], backward)
 
 
 def _cross_entropy(tape: Tape, y: Tensor, *, upcast: bool) -> Tensor:
@@ -73,13 +106,17 @@ def _chunked(run: Run, x: Tensor, head: Head, held: list[Tensor]) -> Tensor:
     parts = []
     for _ in range(chunks):
         part = run.tape.view(x, rows * head.inputs) if chunks > 1 else x
-        parts.append(logits(run, part, head, rows))
+        parts.append(_returned(run, logits(run, part, head, rows), held))
         del part
-    if run.job.outputs_held:
-        held.extend(parts)
     total: Tensor | None = None
     while parts:
-        one = _cross_entropy(run.tape, parts.pop(0), upcast=True)
+        part = parts.pop(0)
+        one = (
+            _compiled_cross_entropy(run.tape, part)
+            if run.job.compile
+            else _cross_entropy(run.tape, part, upcast=True)
+        )
+        del part
         total = one if total is None else ops.add(run.tape, total, one, "loss")
     assert total is not None
     return total

@@ -18,16 +18,26 @@ class Run:
     ``residual`` is the number format that runs between layers."""
 
     def __init__(
-        self, job: Job, tape: Tape, *, queries: Size, keys: Size | None = None, frozen: bool = False
+        self,
+        job: Job,
+        tape: Tape,
+        *,
+        queries: Size,
+        keys: Size | None = None,
+        source: Size | None = None,
+        frozen: bool = False,
     ) -> None:
         self.job, self.tape = job, tape
         self.batch = job.micro_batch
         self.queries = queries
         self.keys = queries if keys is None else keys
+        self.source = queries if source is None else source
+        """Tokens that cross-attention reads."""
         self.rows = self.batch * queries
         self.frozen = frozen or job.method != "full" or not job.training
         self.weights = job.precision.weights
         self.compute = job.compute_dtype
+        self.facts = job.facts
         if job.quantization is not None and job.quantization.upcast_rest and job.training:
             self.residual = "float32"
         else:
@@ -78,7 +88,7 @@ class Run:
             if norm.weight
             else None
         )
-        if norm.kind == "rms" and not norm.native:
+        if norm.kind == "rms" and not norm.native and not self.job.compile:
             return ops.rms_norm(
                 self.tape, x, weight, rows, name, plus_one=norm.plus_one, wide_scale=norm.wide_scale
             )
@@ -88,6 +98,29 @@ class Run:
             else None
         )
         return ops.native_norm(self.tape, x, weight, rows, name, kind=norm.kind, bias=bias)
+
+    def fused_qkv(self, x: Tensor, parts: tuple[Linear, ...]) -> Tensor:
+        """LitGPT's one matrix for query, key and value, with its LoRA on some of them (litgpt/lora.py LoRAQKVLinear):
+        one A for all, a grouped B, zero-padded to the whole width by index_copy, which keeps its source."""
+        width = sum(part.outputs for part in parts)
+        whole = Linear(name="attn", inputs=parts[0].inputs, outputs=width, bias=any(p.bias for p in parts))
+        result = self.linear(x, whole, adapted=False)
+        lora = self.job.lora
+        enabled = [part for part in parts if targeted(self.job, part)] if lora is not None else []
+        if lora is None or not enabled:
+            return result
+        rank = lora.rank * len(enabled)
+        a = self.tape.parameter("attn.lora_A", rank * whole.inputs, lora.dtype, trainable=True)
+        b = self.tape.parameter(
+            "attn.lora_B", lora.rank * sum(p.outputs for p in enabled), lora.dtype, trainable=True
+        )
+        low = ops.linear(
+            self.tape, ops.dropout(self.tape, x, lora.dropout, "LoRA dropout"), a, self.rows * rank, "LoRA A"
+        )
+        source = ops.linear(self.tape, low, b, self.rows * sum(p.outputs for p in enabled), "LoRA B")
+        padded = ops.placed(self.tape, source, self.rows * width, "LoRA padded")
+        del source, low
+        return ops.add(self.tape, result, ops.scale(self.tape, padded, "LoRA scaled"), "attn output")
 
     def _adapter(self, x: Tensor, result: Tensor, layer: Linear, rows: Size, outputs: Size) -> Tensor:
         # peft/tuners/lora/layer.py Linear.forward: the input is cast to the adapter's format, once a layer.
@@ -143,7 +176,8 @@ class Run:
             del held
             return [grad]
 
-        y = self.tape.record("linear4bit", [x], y, [], backward)
+        saved = [x] if self.facts.saves_quantised_input else []
+        y = self.tape.record("linear4bit", [x], y, saved, backward)
         return y if self.tape.autocast else ops.cast(self.tape, y, before, f"{layer.name} output")
 
 

@@ -7,6 +7,7 @@ from loadmaster.dtypes import itemsize
 from loadmaster.jobs.job import Job
 from loadmaster.memory.parts import Census, Part, commas
 from loadmaster.memory.passes import Cost
+from loadmaster.models.spec import ModelSpec
 
 SOURCE = (
     "saved tensors of each layer's operators (derivatives.yaml) in the order of transformers' modelling code"
@@ -29,6 +30,15 @@ def retained(groups: list[tuple[Cost, int]]) -> Part:
         )
 
     return Part("activations", total, formula, SOURCE, origin="modelled", census=census)
+
+
+def rotary_buffers(spec: ModelSpec, job: Job, rotary: int) -> Part:
+    """cos and sin of all positions as buffers of every layer, in older transformers (LlamaRotaryEmbedding.cos_cached)."""
+    layers = len(spec.decoder.layout) if job.facts.rotary_tables == "per layer" and rotary else 0
+    positions = spec.max_positions or 0
+    size = 2 * layers * positions * rotary * itemsize(job.precision.weights)
+    words = f"2 × {layers} layers × {positions:,} positions × {rotary} × {itemsize(job.precision.weights)} B"
+    return Part("buffers", size, lambda: words, "transformers before 4.43: rotary tables of each layer")
 
 
 def inputs(job: Job, rotary: int, residual: str) -> Part:

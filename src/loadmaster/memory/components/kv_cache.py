@@ -44,7 +44,16 @@ def _kept(tokens: Size, window: int | None) -> str:
 
 
 def growth(spec: ModelSpec, job: Job, tokens: Size) -> Part:
-    """One layer's new keys while the old ones live: DynamicCache appends with torch.cat."""
+    """What decoding holds beside the cache: one layer's new keys while the old ones live (DynamicCache appends with
+    torch.cat), the whole old cache while a new tuple of all layers is built, or nothing (static)."""
+    kind = job.facts.cache
+    if kind == "tuple":
+        old = kv_cache(spec, job, tokens - 1)
+        return Part(
+            "kv cache", old.size_bytes, lambda: f"the cache of the token before: {old.formula()}", SOURCE
+        )
+    if kind == "static":
+        return Part("temporaries", 0 * tokens, lambda: "0", SOURCE)
     bits = BITS[dtype(job)]
     largest: Size = 0
     for kv in kv_layers(spec, latent=True):

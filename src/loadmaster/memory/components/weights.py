@@ -6,7 +6,7 @@ from loadmaster.arrays import Size, ceil_div, rounded
 from loadmaster.dtypes import BITS
 from loadmaster.jobs.job import Job, Quantization
 from loadmaster.memory.inventory import Held, adapters, parameters
-from loadmaster.memory.parts import Part, commas
+from loadmaster.memory.parts import Part, commas, counted
 from loadmaster.models.spec import ModelSpec
 
 SOURCE = (
@@ -51,6 +51,15 @@ def packed_bytes(held: Held, quantization: Quantization) -> Size:
     else:
         one = one + rounded(4 * scales) + 512
     return one * held.count
+
+
+def unpacking(spec: ModelSpec, job: Job) -> list[Part]:
+    """Loading in 4 bits brings each tensor to the device in its stored format before packing it."""
+    if job.quantization is None:
+        return []
+    largest = max((int(h.elements) for h in parameters(spec, job) if h.packed), default=0)
+    source = "transformers quantizer_bnb_4bit: a parameter is moved, then quantised"
+    return [counted("temporaries", 2 * largest, "largest tensor before it is packed: values × 2 B", source)]
 
 
 def adapter_weights(spec: ModelSpec, job: Job) -> Part | None:

@@ -1,0 +1,65 @@
+"""Libraries that run the model, one file each, and what of memory depends on them and on their version.
+
+A file has NAME and ``facts(version) -> Facts``; ``version`` is a tuple such as (4, 38) or None for the newest known.
+A job names one as ``framework="transformers 4.38"``; the version may be left out.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import re
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from loadmaster.errors import BadValueError, UnknownNameError
+from loadmaster.records import Record
+
+
+class Facts(Record, kw_only=True):
+    """What a library does with the same model and job; the defaults are transformers 5's."""
+
+    upcast_logits: bool = False
+    """The model casts the logits of all positions to float32 before it returns them."""
+    cache: Literal["dynamic", "tuple", "static"] = "dynamic"
+    """``tuple``: a new cache for all layers is built while the old one lives; ``static``: made at full length at once."""
+    rotary_tables: Literal["shared", "per layer"] = "shared"
+    """``per layer``: each layer has cos and sin of all positions as buffers."""
+    repeats_kv: bool = False
+    """Keys and values are copied to all heads also for SDPA, which could leave the grouping to its kernel."""
+    head_tied: bool = True
+    """Ties of the output projection to the token table are kept."""
+    lora: Literal["peft", "litgpt"] = "peft"
+    quantises_head: bool = False
+    """The 4-bit loader also packs the output projection."""
+    saves_quantised_input: bool = False
+    """bitsandbytes' MatMul4Bit keeps its input for backward, also under a frozen weight."""
+    logits_held: Literal["no", "as they are", "float32"] = "no"
+    """What the training loop's own variable keeps of the logits through backward."""
+
+
+_NAME = re.compile(r"([A-Za-z][\w.-]*?)(?:[ =]+v?(\d+(?:\.\d+)*)[\w.+]*)?")
+
+
+def names() -> list[str]:
+    """Every library that has a file here."""
+    return sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
+
+
+@cache
+def facts(framework: str) -> Facts:
+    """What holds for a library named as ``transformers`` or ``transformers 4.38``; raises UnknownNameError."""
+    match = _NAME.fullmatch(framework.strip())
+    if match is None:
+        raise BadValueError(
+            "framework", framework, "a library and maybe its version, such as 'transformers 4.38'"
+        )
+    name = match.group(1).lower().replace("-", "_")
+    known = names()
+    if name not in known:
+        raise UnknownNameError("framework", match.group(1), difflib.get_close_matches(name, known, n=1))
+    version = tuple(int(part) for part in match.group(2).split(".")) if match.group(2) else None
+    module = importlib.import_module(f"loadmaster.jobs.frameworks.{name}")
+    found: Facts = module.facts(version)
+    return found

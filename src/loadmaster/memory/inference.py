@@ -1,0 +1,63 @@
+"""The moments of inference on one device: load, prefill, decode."""
+
+from __future__ import annotations
+
+from loadmaster.arrays import Size, minimum
+from loadmaster.jobs.job import Job
+from loadmaster.memory import passes, stacks
+from loadmaster.memory.components import activations, kv_cache, runtime, weights
+from loadmaster.memory.parts import Moment, work
+from loadmaster.models.spec import ModelSpec
+
+
+class Inference:
+    """A prompt through all towers, then tokens one by one through the decoder."""
+
+    def __init__(self, spec: ModelSpec, job: Job, compute_capability: str | None, *, detail: bool) -> None:
+        self.spec, self.job, self.detail = spec, job, detail
+        self.prompt = job.seq_len - job.new_tokens
+        self.chunk = self.prompt if job.prefill_chunk is None else minimum(job.prefill_chunk, self.prompt)
+        width = stacks.rotary(spec.decoder)
+        self.weights = weights.weights(spec, job)
+        self.base = [
+            self.weights,
+            activations.rotary_buffers(spec, job, width),
+            activations.inputs(job, width, stacks.residual_dtype(job)),
+            runtime.cublas_workspace(compute_capability, training=False),
+        ]
+        self.stacks = stacks.inference(spec, job, self.chunk, self.prompt, detail=detail)
+        self.head = passes.inference_head(spec, job, self.chunk, detail=detail) if spec.head else None
+        length = job.seq_len if job.facts.cache == "static" else self.prompt
+        self.cache = kv_cache.kv_cache(spec, job, length)
+
+    def moments(self) -> list[Moment]:
+        """load, prefill and decode."""
+        job = self.job
+        common = [*self.base, *([self.cache] if job.kv_cache else [])]
+        found = [Moment("load", "weights on the device", [self.weights, *weights.unpacking(self.spec, job)])]
+        for stack in self.stacks:
+            for segment in stack.segments:
+                held = [] if segment.held is None else [segment.held]
+                now = work(segment.cost.forward, segment.cost.forward_census)
+                found.append(Moment("prefill", "last layer", [*common, *held, now]))
+        if self.head is not None:
+            now = work(self.head.forward, self.head.forward_census)
+            found.append(Moment("prefill", "logits", [*common, now]))
+        return found + (self._decode() if job.kv_cache and _some(job.new_tokens) else [])
+
+    def _decode(self) -> list[Moment]:
+        whole = kv_cache.kv_cache(self.spec, self.job, self.job.seq_len)
+        grown = kv_cache.growth(self.spec, self.job, self.job.seq_len)
+        last = stacks.inference(self.spec, self.job, 1, self.job.seq_len, detail=self.detail)[-1]
+        return [
+            Moment(
+                "decode",
+                "last token",
+                [*self.base, whole, grown, work(s.cost.forward, s.cost.forward_census)],
+            )
+            for s in last.segments
+        ]
+
+
+def _some(tokens: Size) -> bool:
+    return tokens > 0 if isinstance(tokens, int) else bool((tokens > 0).any())

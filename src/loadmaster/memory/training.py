@@ -1,0 +1,179 @@
+"""The moments of a training step on one device."""
+
+from __future__ import annotations
+
+from loadmaster.arrays import Size
+from loadmaster.jobs.job import Job
+from loadmaster.memory import passes, stacks
+from loadmaster.memory.components import activations, gradients, kv_cache, optimizer, runtime, weights
+from loadmaster.memory.inventory import gradient_bytes, trained
+from loadmaster.memory.parts import Moment, Part, counted, work
+from loadmaster.memory.passes import Cost
+from loadmaster.memory.stacks import Segment
+from loadmaster.models.spec import ModelSpec
+from loadmaster.records import replace
+
+Groups = list[tuple[Cost, int]]
+
+
+class Training:
+    """A step: forward through all towers, loss, backward, optimizer."""
+
+    def __init__(self, spec: ModelSpec, job: Job, compute_capability: str | None, *, detail: bool) -> None:
+        self.spec, self.job = spec, job
+        self.stacks = stacks.training(spec, job, detail=detail)
+        self.segments = [segment for stack in self.stacks for segment in stack.segments]
+        self.head = passes.head_and_loss(spec, job, detail=detail) if spec.head else Cost()
+        self.accumulating = _several(job.grad_accumulation)
+        self.streamed = "gradients" in job.offload or job.optimizer_in_backward
+        self.gradients = gradients.gradients(spec, job)
+        self.weights = [
+            part for part in (weights.weights(spec, job), weights.adapter_weights(spec, job)) if part
+        ]
+        self.base = [
+            *self.weights,
+            *self._tables(),
+            runtime.cublas_workspace(compute_capability, training=True),
+        ]
+        if "optimizer" not in job.offload:
+            self.base.append(optimizer.states(spec, job))
+        self.before = [self._held()] if job.outputs_held or self.head.held is not None else []
+        """What the loop's variables still hold of the step before while this one runs forward."""
+
+    def moments(self) -> list[Moment]:
+        """load, forward, loss, backward and optimizer step."""
+        load = Moment(
+            "load", "weights on the device", [*self.weights, *weights.unpacking(self.spec, self.job)]
+        )
+        return [load, *self._forward(), *self._loss(), *self._backward(), self._step()]
+
+    def _tables(self) -> list[Part]:
+        tower = self.spec.decoder
+        width = stacks.rotary(tower)
+        buffers = activations.rotary_buffers(self.spec, self.job, width)
+        return [buffers, activations.inputs(self.job, width, stacks.residual_dtype(self.job))]
+
+    def _step(self) -> Moment:
+        parts = [*self.base, *self.before]
+        if not self.streamed:
+            parts.append(self.gradients)
+        if "optimizer" not in self.job.offload and not self.job.optimizer_in_backward:
+            parts.append(optimizer.step_temporaries(self.spec, self.job))
+        return Moment("optimizer step", "inside step()", parts)
+
+    def _made(self, finished: list[Size]) -> list[Part]:
+        """Gradients that live: all of them while accumulating, none that is streamed away, else those made so far."""
+        if self.streamed:
+            return []
+        if self.accumulating:
+            return [self.gradients]
+        made: Size = 0
+        for size in finished:
+            made = made + size
+        return [counted("gradients", made, "gradients made so far", "accumulate_grad.h")]
+
+    def _kept(self) -> list[Part]:
+        return self._made([]) if self.accumulating else []
+
+    def _retained(self, groups: Groups) -> Part:
+        kept = activations.retained(groups)
+        if "activations" in self.job.offload and self.job.checkpointing == "full":
+            return replace_size(kept, 0 * kept.size_bytes)
+        return kept
+
+    def _forward(self) -> list[Moment]:
+        found: list[Moment] = []
+        before: Groups = []
+        casts: Size = 0
+        for segment in self.segments:
+            casts = casts + segment.cost.casts * (segment.count - 1)
+            done = self._retained([*before, (segment.cost, segment.count - 1)])
+            held = [segment.held] if segment.held is not None else []
+            parts = [
+                *self.base,
+                *self.before,
+                *self._kept(),
+                done,
+                *held,
+                _casts(casts),
+                work(segment.cost.forward, segment.cost.forward_census),
+            ]
+            found.append(Moment("forward", "last layer", parts))
+            casts = casts + segment.cost.casts
+            before.append((segment.cost, segment.count))
+        return found
+
+    def _loss(self) -> list[Moment]:
+        shared = [*self.base, *self._kept(), self._retained([(s.cost, s.count) for s in self.segments])]
+        casts: Size = 0
+        for segment in self.segments:
+            casts = casts + segment.cost.casts * segment.count
+        head = self.head
+        return [
+            Moment(
+                "forward",
+                "logits and loss",
+                [*shared, *self.before, _casts(casts), work(head.forward, head.forward_census)],
+            ),
+            Moment(
+                "backward", "loss and output projection", [*shared, work(head.backward, head.backward_census)]
+            ),
+        ]
+
+    def _backward(self) -> list[Moment]:
+        found = []
+        groups = [(s.cost, s.count) for s in self.segments]
+        finished: list[Size] = [self.head.gradients]
+        for index in reversed(range(len(self.segments))):
+            segment = self.segments[index]
+            for left, name in ((segment.count - 1, "last layer"), (0, "first layer")):
+                done = [*finished, segment.cost.gradients * (segment.count - 1 - left)]
+                still = [*groups[:index], (segment.cost, left)]
+                found.append(Moment("backward", name, self._layer_back(segment, still, done)))
+            finished.append(segment.cost.gradients * segment.count)
+        return [*found, self._embedding_back(finished)]
+
+    def _layer_back(self, segment: Segment, still: Groups, done: list[Size]) -> list[Part]:
+        now = work(segment.cost.backward, segment.cost.backward_census)
+        return [*self.base, *self._made(done), self._retained(still), *self._logits(), now]
+
+    def _logits(self) -> list[Part]:
+        """What the loop's variable keeps of the logits after the loss has been left behind."""
+        return [] if self.head.held is None else [self.head.held]
+
+    def _embedding_back(self, finished: list[Size]) -> Moment:
+        """embedding_dense_backward makes a full table; a tied table already has the head's gradient, a view, so the sum of
+        the two is a third table while both live (input_buffer.cpp; measured: backward of a tied table takes three)."""
+        table: Size = 0
+        tied = 2 if self.spec.head is not None and self.spec.head.tied else 1
+        for h in trained(self.spec, self.job):
+            if h.role in ("embedding", "position"):
+                table = table + gradient_bytes(h) * (tied if h.role == "embedding" else 1)
+        part = counted("gradients", table, "gradient of the token table", "aten embedding_dense_backward")
+        embedding = self.stacks[-1].embedding if self.stacks else part
+        return Moment(
+            "backward", "embedding", [*self.base, *self._made(finished), *self.before, embedding, part]
+        )
+
+    def _held(self) -> Part:
+        job = self.job
+        size: Size = 0 if self.head.held is None else self.head.held.size_bytes
+        if job.outputs_held and job.checkpointing == "none":
+            cache = kv_cache.kv_cache(self.spec, replace(job, kv_dtype=job.compute_dtype), job.seq_len)
+            size = size + cache.size_bytes
+        words = "logits and KV cache that the loop's `outputs` keeps"
+        return counted("logits", size, words, "transformers CausalLMOutputWithPast")
+
+
+def replace_size(part: Part, size: Size) -> Part:
+    """The same part at another size, without its pieces."""
+    return Part(part.component, size, part.formula, part.source, part.origin)
+
+
+def _several(steps: Size) -> bool:
+    return steps > 1 if isinstance(steps, int) else bool((steps > 1).all())
+
+
+def _casts(size: Size) -> Part:
+    words = "weights that autocast has cast and cached until forward ends"
+    return counted("weight copies", size, words, "autocast_mode.cpp cached_cast")

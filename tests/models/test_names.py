@@ -77,6 +77,14 @@ def test_a_name_and_a_size():
         read_model("gpt2", params="7B")
 
 
+def test_a_folder_of_that_name_without_a_model(monkeypatch, tmp_path):
+    (tmp_path / "gpt2").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert read_model("gpt2").name == "openai-community/gpt2"
+    with pytest.raises(UsageError, match="holds no config"):
+        read_model("./gpt2")
+
+
 def test_the_hub_is_not_asked_when_offline(monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path))

@@ -233,6 +233,11 @@ VARIANTS = {
             "decoder_ffn_dim": 64,
         },
     ),
+    "siglip with its head": ("SiglipVisionModel", VIT),
+    "siglip without": ("SiglipVisionModel", VIT | {"vision_use_head": False}),
+    "clip text": ("CLIPTextModel", SMALL | {"max_position_embeddings": 20}),
+    "pixtral": ("PixtralVisionModel", VIT | {"head_dim": 16}),
+    "clip vision": ("CLIPVisionModel", VIT),
     "gpt-oss": (
         "GptOssForCausalLM",
         SMALL | {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 16, "num_key_value_heads": 2},

@@ -287,7 +287,7 @@ def stack(
     config.report_unknown()
     tables = more.pop("embeddings", ())
     token = Embedding(
-        name=_join(root, embedding),
+        name=join(root, embedding),
         role="token",
         rows=vocabulary(config, of),
         width=more.pop("token_width", of.hidden),
@@ -295,11 +295,11 @@ def stack(
     return Tower(
         name=more.pop("name", "decoder"),
         hidden=of.hidden,
-        prefix=_join(root, prefix),
+        prefix=join(root, prefix),
         blocks=tuple(table[name] for name in used),
         layout=tuple(place[name] for name in order),
         embeddings=(token, *tables),
-        norms=(*more.pop("outer_norms", ()), ("final", final or rms(_join(root, "norm"), of.hidden))),
+        norms=(*more.pop("outer_norms", ()), ("final", final or rms(join(root, "norm"), of.hidden))),
         **more,
     )
 
@@ -330,5 +330,6 @@ def decoder(
     return stack(config, of, kinds, order, root=root, **more), top
 
 
-def _join(root: str, name: str) -> str:
+def join(root: str, name: str) -> str:
+    """A module's full name; nothing stands before it where ``root`` is empty."""
     return f"{root}.{name}" if root else name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from loadmaster.models.builders import Shape, attention, encoder_shape, layer_norm, plain_mlp
+from loadmaster.models.builders import Shape, attention, encoder_shape, join, layer_norm, plain_mlp
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Block, Embedding, Norm, Parameter, Tower
 
@@ -53,23 +53,26 @@ def clip_tower(
     """The vision tower of CLIP (class token, norm in front) or SigLIP (neither)."""
     of = vision_shape(config, activation)
     tokens = patches(config) + (1 if class_token else 0)
-    extra = patch_weight(config, f"{root}.embeddings.patch_embedding", of.hidden, bias=patch_bias)
+    extra = patch_weight(config, join(root, "embeddings.patch_embedding"), of.hidden, bias=patch_bias)
     if class_token:
-        extra = (Parameter(name=f"{root}.embeddings.class_embedding", shape=(of.hidden,)), *extra)
-    norms: tuple[tuple[str, Norm], ...] = (("final", layer_norm(f"{root}.post_layernorm", of.hidden)),)
+        extra = (Parameter(name=join(root, "embeddings.class_embedding"), shape=(of.hidden,)), *extra)
+    norms: tuple[tuple[str, Norm], ...] = (("final", layer_norm(join(root, "post_layernorm"), of.hidden)),)
     if first_norm:
         # The name is spelt like this in CLIP's code.
-        norms = (("embedding", layer_norm(f"{root}.pre_layrnorm", of.hidden)), *norms)
+        norms = (("embedding", layer_norm(join(root, "pre_layrnorm"), of.hidden)), *norms)
     config.report_unknown()
     return Tower(
         name="vision",
         hidden=of.hidden,
-        prefix=f"{root}.encoder.layers",
+        prefix=join(root, "encoder.layers"),
         blocks=(clip_block(of),),
         layout=(0,) * of.layers,
         embeddings=(
             Embedding(
-                name=f"{root}.embeddings.position_embedding", role="position", rows=tokens, width=of.hidden
+                name=join(root, "embeddings.position_embedding"),
+                role="position",
+                rows=tokens,
+                width=of.hidden,
             ),
         ),
         norms=norms,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loadmaster.models.assembly import assemble
-from loadmaster.models.builders import encoder_shape, layer_norm
+from loadmaster.models.builders import encoder_shape, join, layer_norm
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Embedding, ModelSpec, Tower
 from loadmaster.models.vision import clip_block
@@ -25,7 +25,7 @@ def encoder(config: Config, root: str = "text_model", name: str = "text") -> Tow
         config.text("hidden_act", default="quick_gelu"),
     )
     positions = config.count("max_position_embeddings")
-    place = f"{root}.embeddings"
+    place = join(root, "embeddings")
     tokens = Embedding(
         name=f"{place}.token_embedding", role="token", rows=config.count("vocab_size"), width=of.hidden
     )
@@ -35,15 +35,15 @@ def encoder(config: Config, root: str = "text_model", name: str = "text") -> Tow
     return Tower(
         name=name,
         hidden=of.hidden,
-        prefix=f"{root}.encoder.layers",
+        prefix=join(root, "encoder.layers"),
         blocks=(clip_block(of, causal=True),),
         layout=(0,) * of.layers,
         embeddings=(tokens, table),
-        norms=(("final", layer_norm(f"{root}.final_layer_norm", of.hidden)),),
+        norms=(("final", layer_norm(join(root, "final_layer_norm"), of.hidden)),),
         tokens=positions,
     )
 
 
 def read(config: Config) -> ModelSpec:
     """The tower alone."""
-    return assemble(config, [encoder(config)], None)
+    return assemble(config, [encoder(config, "")], None)

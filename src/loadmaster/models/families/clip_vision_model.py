@@ -24,4 +24,4 @@ def vision(config: Config, root: str) -> Tower:
 
 def read(config: Config) -> ModelSpec:
     """The tower alone."""
-    return assemble(config, [vision(config, "vision_model")], None)
+    return assemble(config, [vision(config, "")], None)

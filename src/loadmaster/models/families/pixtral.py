@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loadmaster.models.assembly import assemble
-from loadmaster.models.builders import attention, encoder_shape, gated_mlp, rms
+from loadmaster.models.builders import attention, encoder_shape, gated_mlp, join, rms
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Block, ModelSpec, Tower
 from loadmaster.models.vision import patch_weight, patches
@@ -34,16 +34,16 @@ def vision(config: Config, root: str) -> Tower:
         ),
     )
     tokens = patches(config)
-    extra = patch_weight(config, f"{root}.patch_conv", of.hidden, bias=False)
+    extra = patch_weight(config, join(root, "patch_conv"), of.hidden, bias=False)
     config.ignore("vocab_size", "projection_dim")
     config.report_unknown()
     return Tower(
         name="vision",
         hidden=of.hidden,
-        prefix=f"{root}.transformer.layers",
+        prefix=join(root, "transformer.layers"),
         blocks=(block,),
         layout=(0,) * of.layers,
-        norms=(("embedding", rms(f"{root}.ln_pre", of.hidden)),),
+        norms=(("embedding", rms(join(root, "ln_pre"), of.hidden)),),
         extra=extra,
         tokens=tokens,
         modality="vision",

@@ -29,7 +29,17 @@ def read_model(source: str | None = None, *, params: str | None = None) -> Model
         raise UsageError("give a model or --params, not both")
     source = str(source)
     path = _path(source)
-    return _read_path(path) if path is not None else _read_name(source)
+    if path is None:
+        return _read_name(source)
+    try:
+        return _read_path(path)
+    except BadFileError:
+        # A folder of notes that happens to be called gpt2 doesn't hide the catalogue's model.
+        from loadmaster.models.readers import catalogue
+
+        if path.is_dir() and not source.startswith((".", "/", "~")) and catalogue.find(source):
+            return catalogue.read(source)
+        raise
 
 
 def _path(source: str) -> Path | None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ast
-import difflib
 import importlib
 import os
 import sys
@@ -18,6 +16,18 @@ from loadmaster.errors import LoadmasterError, UnknownNameError, UsageError
 _VERBS = Path(__file__).with_name("verbs")
 
 
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Knows its width: argparse makes a formatter for every parser and would load shutil to ask for the terminal's."""
+
+    def __init__(self, prog: str) -> None:
+        columns = os.environ.get("COLUMNS", "")
+        try:
+            width = int(columns) if columns else os.get_terminal_size().columns
+        except (OSError, ValueError):
+            width = 80
+        super().__init__(prog, width=max(width, 20) - 2)
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser whose complaints are UsageErrors, so that every error is printed the same way."""
 
@@ -28,6 +38,8 @@ class Parser(argparse.ArgumentParser):
 
 def verbs() -> dict[str, str]:
     """Every verb with the first line of its docstring, read without importing it."""
+    import ast
+
     found = {}
     for path in _verb_files():
         doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
@@ -71,13 +83,15 @@ def _dispatch(arguments: list[str]) -> int:
     name = arguments[0]
     files = {path.stem.replace("_", "-"): path.stem for path in _verb_files()}
     if name not in files:
+        import difflib
+
         near = difflib.get_close_matches(name, files, n=2)
         raise UnknownNameError("command", name, near, hint="loadmaster --help lists the commands")
     module = importlib.import_module(f"loadmaster.cli.verbs.{files[name]}")
     parser = Parser(
         prog=f"loadmaster {name}",
         description=module.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Formatter,
         allow_abbrev=False,
     )
     module.add_arguments(parser)

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from loadmaster.jobs.job import Job
+from loadmaster.jobs.make import LIMITS
 from loadmaster.memory.components.host import batch_bytes
 from loadmaster.models.parameters import parameter_count
 from loadmaster.plan.plan import Plan
@@ -17,7 +18,7 @@ from loadmaster.records import Record, replace
 
 WEIGHT_BYTES, GRADIENT_BYTES, STATE_BYTES = 2, 2, 4
 """What the training rule counts for each parameter."""
-LARGEST_BATCH = 1 << 20
+LARGEST_BATCH = LIMITS["micro_batch"]
 
 
 class Difference(Record, kw_only=True):

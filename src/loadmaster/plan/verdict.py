@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from loadmaster.jobs.job import Job
 from loadmaster.memory import Ledger
-from loadmaster.memory.allocator import OutOfMemory
+from loadmaster.memory.allocator import OutOfMemoryError
 from loadmaster.memory.reserve import replayed
 from loadmaster.models.spec import ModelSpec
 from loadmaster.plan.plan import Verdict
@@ -29,7 +29,7 @@ def verdict(
         return "tight"
     try:
         replayed(spec, job, compute_capability, capacity_bytes=usable.likely)
-    except OutOfMemory:
+    except OutOfMemoryError:
         return "does_not_fit"
     return "tight"
 

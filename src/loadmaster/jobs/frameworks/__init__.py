@@ -35,6 +35,8 @@ class Facts(Record, kw_only=True):
     """The 4-bit loader also packs the output projection."""
     saves_quantised_input: bool = False
     """bitsandbytes' MatMul4Bit keeps its input for backward, also under a frozen weight."""
+    optimizer_implementation: Literal["foreach", "fused"] = "foreach"
+    """Which AdamW its recipes ask for, where a job doesn't say."""
     logits_held: Literal["no", "as they are", "float32"] = "no"
     """What the training loop's own variable keeps of the logits through backward."""
 

@@ -1,4 +1,5 @@
-"""torchtune: keys and values are expanded to all heads before SDPA (torchtune/modules/attention.py), PEFT-like LoRA."""
+"""torchtune: keys and values are expanded to all heads before SDPA (torchtune/modules/attention.py); its recipes' AdamW is
+fused (recipes/configs, for example llama3_1/8B_lora_single_device.yaml: ``fused: True``)."""
 
 from __future__ import annotations
 
@@ -9,4 +10,4 @@ NAME = "torchtune"
 
 def facts(version: tuple[int, ...] | None) -> Facts:
     """What every version read so far does."""
-    return Facts(repeats_kv=True)
+    return Facts(repeats_kv=True, optimizer_implementation="fused")

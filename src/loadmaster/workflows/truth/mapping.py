@@ -12,6 +12,7 @@ from typing import Any, Literal
 from loadmaster.errors import LoadmasterError
 from loadmaster.hardware import Device
 from loadmaster.jobs import optimizers
+from loadmaster.jobs.frameworks import facts
 from loadmaster.jobs.job import Job, Lora, Optimizer, Precision, Quantization
 from loadmaster.models.spec import ModelSpec
 from loadmaster.records import Record
@@ -65,8 +66,6 @@ def question(row: Row, spec: ModelSpec, device: Device | None) -> Question:
     assumed: list[str] = []
     if row.measured.what == "unknown":
         assumed.append("the counter isn't stated; taken to be allocated bytes")
-    if row.offload is not None:
-        raise Unmapped(f"offload isn't a field of Job yet ({row.offload})")
     _one_device(row, assumed)
     phase = None
     try:
@@ -119,8 +118,7 @@ def _training(row: Row, spec: ModelSpec, assumed: list[str]) -> Job:
     batch, tokens = row.batch_size, _training_tokens(row, spec, assumed)
     if batch is None:
         raise Unmapped("the batch size isn't stated")
-    if row.compile is True:
-        assumed.append("torch.compile isn't in Job yet: predicted as eager")
+    framework = words.framework(row.framework, assumed)
     precision, quantization = _formats(row, method)
     if method == "full" and quantization is not None:
         raise Unmapped(f"full training of {row.weights_dtype} weights isn't one of Job's methods")
@@ -128,7 +126,7 @@ def _training(row: Row, spec: ModelSpec, assumed: list[str]) -> Job:
     if loss is None:
         raise Unmapped(f"loss {row.fused_loss!r} isn't one of Job's")
     chunks = loss.chunks or (-(-tokens // loss.chunk_tokens) * batch if loss.chunk_tokens else 8)
-    optimizer = _optimizer(row)
+    optimizer = _optimizer(row, framework)
     if method == "full":
         _moments(row, optimizer, precision)
     return Job(
@@ -145,6 +143,10 @@ def _training(row: Row, spec: ModelSpec, assumed: list[str]) -> Job:
         loss_chunks=chunks,
         lora=_lora(row, spec, assumed) if method != "full" else None,
         quantization=quantization,
+        framework=framework,
+        compile=row.compile is True,
+        offload=_offload(row),
+        optimizer_in_backward=bool((row.optimizer or {}).get("in_backward")),
     )
 
 
@@ -188,13 +190,27 @@ def _formats(row: Row, method: str) -> tuple[Precision, Quantization | None]:
     )
 
 
-def _optimizer(row: Row) -> Optimizer:
+def _offload(row: Row) -> tuple[Literal["optimizer", "gradients", "activations"], ...]:
+    """What lives in host memory, by the words of the field."""
+    if row.offload is None:
+        return ()
+    text = row.offload.lower()
+    kinds: tuple[tuple[Literal["optimizer", "gradients", "activations"], str], ...] = (
+        ("optimizer", "optimizer"), ("gradients", "gradient"), ("activations", "activation"),
+    )  # fmt: skip
+    found = tuple(kind for kind, word in kinds if word in text)
+    if not found or "cpu" not in text or "parameter" in text or "zero" in text:
+        raise Unmapped(f"offload {row.offload!r} isn't one of Job's")
+    return found
+
+
+def _optimizer(row: Row, framework: str) -> Optimizer:
     stated: dict[str, Any] = row.optimizer or {"name": "adamw"}
-    if stated.get("in_backward"):
-        raise Unmapped("an optimizer step inside backward isn't a field of Job yet")
     module = optimizers.find(words.optimizer_name(str(stated.get("name", ""))))
-    implementation = "fused" if stated.get("fused") else module.IMPLEMENTATIONS[0]
-    return Optimizer(name=module.NAME, implementation=implementation)  # type: ignore[arg-type]
+    implementation = "fused" if stated.get("fused") else facts(framework).optimizer_implementation
+    if implementation not in module.IMPLEMENTATIONS:
+        implementation = module.IMPLEMENTATIONS[0]
+    return Optimizer(name=module.NAME, implementation=implementation)
 
 
 def _moments(row: Row, optimizer: Optimizer, precision: Precision) -> None:
@@ -262,6 +278,7 @@ def _inference(row: Row, spec: ModelSpec, convention: Convention, assumed: list[
         new_tokens=new,
         prefill_chunk=chunk,
         logits="all" if everything else "last",
+        framework=words.framework(row.framework, assumed),
     )
 
 

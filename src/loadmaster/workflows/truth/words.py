@@ -193,3 +193,32 @@ def lengths(notes: str | None) -> Lengths:
         cached=number(_HOLDS),
         chunked_prefill=bool(re.search(r"prompt was processed in (?:small )?chunks", lower)),
     )
+
+
+COMPANIONS = (
+    ("2.0", "4.31"), ("2.1", "4.35"), ("2.2", "4.38"), ("2.3", "4.41"), ("2.4", "4.44"), ("2.5", "4.46"),
+    ("2.6", "4.50"), ("2.7", "4.53"),
+)  # fmt: skip
+"""The transformers that came out around each torch: for sources that name only torch (release dates on PyPI)."""
+
+
+def framework(text: str, assumed: list[str]) -> str:
+    """Job's name for the library that ran the model, with its version where the text says or torch's version dates it."""
+    low = text.lower().replace("lit-gpt", "litgpt")
+    for name in ("torchtune", "litgpt", "torchao"):
+        if re.search(rf"\b{name}\b", low):
+            return name
+    stated = re.search(r"\btransformers\s+v?(\d+\.\d+)", low, re.ASCII)
+    if stated:
+        return f"transformers {stated.group(1)}"
+    year = re.search(r"\btransformers\b.*\b(20\d\d)\b", low, re.ASCII)
+    if year and int(year.group(1)) <= 2022:
+        return "transformers 4.16"
+    torch = re.search(r"\btorch\s+(\d+\.\d+)", low, re.ASCII)
+    companion = dict(COMPANIONS).get(torch.group(1)) if torch and "transformers" in low else None
+    if companion:
+        assumed.append(
+            f"transformers' version isn't stated: {companion}, of torch {torch.group(1) if torch else ''}'s time"
+        )
+        return f"transformers {companion}"
+    return "transformers"

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 import typing
+from pathlib import Path
 
 import pytest
 
@@ -231,3 +232,12 @@ def test_a_bad_file_gets_one_sentence_and_exit_2(name, ask, tmp_path):
     assert (code, out) == (2, "")
     assert len(err.splitlines()) <= 2
     assert "Traceback" not in err
+
+
+def test_the_readme_shows_what_is_printed(ask):
+    """Some sections are left out there; what is shown is as it is printed."""
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    asked, _, shown = text.partition("$ loadmaster plan ")[2].partition("```")[0].partition("\n")
+    printed = ask(*shlex.split(asked))[1]
+    missing = [section for section in shown.strip().split("\n\n") if section not in printed]
+    assert missing == [], "run the command again and put its output into README.md"

@@ -1,4 +1,4 @@
-"""Does a job fit a card and this machine's RAM, what takes how much and when, and what would make it fit.
+"""Whether a job fits a card and RAM, and what would make it fit.
 
 loadmaster plan Qwen/Qwen2.5-7B --gpu rtx4090 --method lora --seq 4096
 loadmaster plan meta-llama/Llama-3.1-8B --task serve --batch 8 --seq 8192 --new-tokens 512

@@ -63,7 +63,7 @@ class FittingFields(Record, kw_only=True):
     texts: tuple[str, ...]
     verdict: Verdict
     peak: Peak
-    job: Job
+    job: dict[str, Any]
     command: str | None
 
 
@@ -74,7 +74,7 @@ class PlanFields(Record, kw_only=True):
     verdict: Verdict | None
     margin_bytes: int | None
     model: ModelFields
-    job: Job
+    job: dict[str, Any]
     words: dict[str, Any] | None
     """The job as options, without those that are usual."""
     command: str | None
@@ -117,7 +117,7 @@ def plan_fields(plan: Plan, rules: Sequence[Rule] = ()) -> PlanFields:
             exact=model.exact,
             origin=model.origin,
         ),
-        job=plan.job,
+        job=msgspec.to_builtins(plan.job),
         words=words(plan.job),
         command=_command(plan, plan.job),
         device=_device(plan),
@@ -170,7 +170,7 @@ def _fitting(plan: Plan) -> FittingFields | None:
         texts=found.texts,
         verdict=found.verdict,
         peak=found.ledger.peak,
-        job=found.job,
+        job=msgspec.to_builtins(found.job),
         command=_command(plan, found.job),
     )
 

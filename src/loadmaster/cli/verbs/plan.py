@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from loadmaster.errors import BadValueError
 
@@ -63,7 +64,7 @@ def _training(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--loss", metavar="KIND", help="hf (default: transformers' own), native, chunked, fused (Liger)"
     )
-    group.add_argument("--optimizer", metavar="NAME", help="adamw (default), adamw_8bit, sgd, sgdm")
+    group.add_argument("--optimizer", metavar="NAME", help=f"adamw (default); {_optimizers()}")
     group.add_argument(
         "--optimizer-implementation", metavar="KIND", help="foreach (default), fused, for-loop"
     )
@@ -72,6 +73,12 @@ def _training(group: argparse._ArgumentGroup) -> None:
     _number(group, "--workers", "processes of the data loader; default 0")
     _number(group, "--prefetch", "batches that each holds ready; default 2")
     group.add_argument("--pin-memory", action="store_true", default=None, help="page-locked batches")
+
+
+def _optimizers() -> str:
+    """The names of the files that optimizers are, without loading them."""
+    folder = Path(__file__).parents[2] / "jobs" / "optimizers"
+    return ", ".join(sorted(path.stem for path in folder.glob("[!_]*.py") if path.stem != "adamw"))
 
 
 def _inference(group: argparse._ArgumentGroup) -> None:

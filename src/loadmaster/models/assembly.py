@@ -9,15 +9,18 @@ from loadmaster.errors import BadFileError, UnknownNameError
 from loadmaster.models.config import Config
 from loadmaster.models.parameters import parameter_count
 from loadmaster.models.spec import Head, ModelSpec, Tower
+from loadmaster.records import replace
 
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "max_target_positions")
 PARAMETER_LIMIT = 10**16
 """A network above ten quadrillion parameters is a mistake: the largest published ones have 10^12."""
 
 
-def one_text(config: Config, part: tuple[Tower, Head]) -> ModelSpec:
-    """The spec of a model that is one decoder and nothing else."""
-    return assemble(config, [part[0]], part[1])
+def one_text(config: Config, part: tuple[Tower, Head], *, positions: int | None = None) -> ModelSpec:
+    """The spec of a model that is one decoder and nothing else; ``positions`` is the library's default where the config
+    leaves the longest context out."""
+    spec = assemble(config, [part[0]], part[1])
+    return spec if spec.max_positions is not None else replace(spec, max_positions=positions)
 
 
 def assemble(config: Config, towers: Sequence[Tower], head: Head | None) -> ModelSpec:

@@ -18,7 +18,7 @@ from loadmaster.models.spec import (
     Norm,
     Tower,
 )
-from loadmaster.records import Record
+from loadmaster.records import Record, replace
 
 
 class Shape(Record, kw_only=True):
@@ -84,14 +84,21 @@ def encoder_shape(
     )
 
 
-def rms(name: str, size: int, *, plus_one: bool = False, weight: bool = True) -> Norm:
-    """transformers' own RMSNorm class: the statistics are written out in float32."""
-    return Norm(kind="rms", size=size, name=name, plus_one=plus_one, weight=weight)
+def rms(name: str, size: int, *, plus_one: bool = False, weight: bool = True, wide: bool = False) -> Norm:
+    """transformers' own RMSNorm class: the statistics are written out in float32, with ``wide`` the product too."""
+    return Norm(kind="rms", size=size, name=name, plus_one=plus_one, weight=weight, wide_scale=wide)
 
 
 def layer_norm(name: str, size: int, *, bias: bool = True, weight: bool = True) -> Norm:
     """torch.nn.LayerNorm, one kernel."""
     return Norm(kind="layer", size=size, name=name, bias=bias, weight=weight, native=True)
+
+
+def dropped(block: Block, hidden: float, weights: float) -> Block:
+    """The block with dropout of what its parts add to the residual stream, and of its attention weights."""
+    mixer = replace(block.mixer, dropout=weights) if isinstance(block.mixer, Attention) else block.mixer
+    cross = replace(block.cross, dropout=weights) if block.cross is not None else None
+    return replace(block, dropout=hidden, mixer=mixer, cross=cross)
 
 
 def attention(
@@ -147,14 +154,14 @@ def fused_attention(
 
 
 def head_norms(
-    of: Shape, *, prefix: str = "self_attn", whole: bool = False, plus_one: bool = False
+    of: Shape, *, prefix: str = "self_attn", whole: bool = False, plus_one: bool = False, wide: bool = False
 ) -> dict[str, Any]:
     """RMS norms on queries and keys, per head, or over all heads at once (``whole``, OLMo 2)."""
     query = of.heads * of.head_dim if whole else of.head_dim
     key = of.kv_heads * of.head_dim if whole else of.head_dim
     return {
-        "query_norm": rms(f"{prefix}.q_norm", query, plus_one=plus_one),
-        "key_norm": rms(f"{prefix}.k_norm", key, plus_one=plus_one),
+        "query_norm": rms(f"{prefix}.q_norm", query, plus_one=plus_one, wide=wide),
+        "key_norm": rms(f"{prefix}.k_norm", key, plus_one=plus_one, wide=wide),
     }
 
 

@@ -119,6 +119,13 @@ class Config:
             raise self.fault(self._name(names), "a number above zero")
         return float(found)
 
+    def chance(self, *names: str, default: float = 0.0) -> float:
+        """A probability: a number from 0 up to, not including, 1; a missing or null field is the default."""
+        found = self.value(*names, default=default)
+        if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 <= found < 1:
+            raise self.fault(self._name(names), "a number from 0 up to 1")
+        return float(found)
+
     def counts(
         self, name: str, default: Any = _MISSING, *, least: int = 0, length: int | None = None
     ) -> tuple[int, ...]:

@@ -104,6 +104,9 @@ class Attention(Record, kw_only=True, tag=True):
     shares_kv: bool = False
     """Reads the cache of an earlier layer (Gemma 3n): no keys and values of its own."""
     clip_qkv: bool = False
+    grouping: Literal["gqa", "repeat", "broadcast"] = "gqa"
+    """How fewer key heads meet all query heads under SDPA: its own grouping, copies made before, or broadcasting, which
+    leaves only the math path (Falcon 7B)."""
     sdpa: bool = True
     """Whether transformers' class can use scaled_dot_product_attention; without it the default is eager attention."""
     dropout: float = 0.0

@@ -28,11 +28,15 @@ class Facts(Record, kw_only=True):
     """``per layer``: each layer has cos and sin of all positions as buffers."""
     repeats_kv: bool = False
     """Keys and values are copied to all heads also for SDPA, which could leave the grouping to its kernel."""
+    native_activations: bool = False
+    """Activations that transformers writes as several operators (gelu_new, quick_gelu) are one kernel."""
     head_tied: bool = True
     """Ties of the output projection to the token table are kept."""
     lora: Literal["peft", "litgpt"] = "peft"
     quantises_head: bool = False
     """The 4-bit loader also packs the output projection."""
+    unpacks_as: str | None = None
+    """The format that 4-bit weights were packed from where it isn't the compute format: unpacking then takes both."""
     saves_quantised_input: bool = False
     """bitsandbytes' MatMul4Bit keeps its input for backward, also under a frozen weight."""
     optimizer_implementation: Literal["foreach", "fused"] = "foreach"

@@ -9,4 +9,4 @@ NAME = "torchao"
 
 def facts(version: tuple[int, ...] | None) -> Facts:
     """What every version read so far does."""
-    return Facts(optimizer_implementation="fused")
+    return Facts(native_activations=True, optimizer_implementation="fused")

@@ -10,4 +10,4 @@ NAME = "torchtune"
 
 def facts(version: tuple[int, ...] | None) -> Facts:
     """What every version read so far does."""
-    return Facts(repeats_kv=True, optimizer_implementation="fused")
+    return Facts(native_activations=True, repeats_kv=True, optimizer_implementation="fused")

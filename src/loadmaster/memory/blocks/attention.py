@@ -50,6 +50,8 @@ def kernel(run: Run, spec: Attention, dtype: str) -> AttentionKind:
     if not spec.sdpa or spec.softcap or spec.sinks:
         return "eager"
     half = (run.tape.autocast or dtype) in ops.HALVES
+    if spec.grouping == "broadcast" and spec.heads != spec.kv_heads:
+        return "math"
     if masked(run, spec):
         return "efficient"
     if half and max(spec.head_dim, spec.value_dim) <= 256 and spec.head_dim == spec.value_dim:
@@ -199,9 +201,8 @@ def _attend(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention, kind: At
     if kind == "math":
         return _math(run, q, k, v, spec)
     tape = run.tape
-    if spec.kv_heads != spec.heads and (
-        kind == "efficient" or (run.facts.repeats_kv and run.job.attention == "sdpa")
-    ):
+    copies = spec.grouping == "repeat" or (run.facts.repeats_kv and run.job.attention == "sdpa")
+    if spec.kv_heads != spec.heads and (kind == "efficient" or copies):
         k, v = _repeat(run, k, spec, "key"), _repeat(run, v, spec, "value")
     q, k, v = ops.lower(tape, q, "query"), ops.lower(tape, k, "key"), ops.lower(tape, v, "value")
     # A bool mask becomes a tensor of the query's type in every layer (attention.cpp, convert_boolean_attn_mask).

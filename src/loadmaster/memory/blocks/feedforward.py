@@ -62,8 +62,8 @@ def gated(run: Run, gate: Tensor, up: Tensor, name: str) -> Tensor:
 
 def activation(run: Run, x: Tensor, name: str) -> Tensor:
     """An activation function by its name in a config (``silu``, ``gelu_new`` ...)."""
-    if run.job.compile:
-        return ops.elementwise(run.tape, x, name)
+    if run.job.compile or run.facts.native_activations:
+        return ops.elementwise(run.tape, x, name, keeps=RESULT_SAVERS.get(name, "input"))
     written = {
         "gelu_new": _gelu_new,
         "gelu_fast": _gelu_fast,

@@ -163,15 +163,14 @@ class Run:
         assert quantization is not None
         before, compute = x.dtype, self.tape.autocast or quantization.compute
         x = ops.cast(self.tape, x, compute, f"{layer.name} input")
-        unpacked = self.tape.new(
-            layer.inputs * layer.outputs, compute, "dequantised weight", tag="dequantised weights"
-        )
+        weight, stored = layer.inputs * layer.outputs, self.facts.unpacks_as
+        unpacked = _unpacked(self.tape, weight, compute, stored)
         y = self.tape.new(outputs, compute, f"{layer.name} output")
         del unpacked
-        elements, weight = x.elements, layer.inputs * layer.outputs
+        elements = x.elements
 
         def backward(t: Tape, g: Grads, s: list[Tensor]) -> Sequence[Tensor | None]:
-            held = t.new(weight, compute, "dequantised weight", tag="dequantised weights")
+            held = _unpacked(t, weight, compute, stored)
             grad = t.new(elements, compute, f"{layer.name} gradient")
             del held
             return [grad]
@@ -179,6 +178,15 @@ class Run:
         saved = [x] if self.facts.saves_quantised_input else []
         y = self.tape.record("linear4bit", [x], y, saved, backward)
         return y if self.tape.autocast else ops.cast(self.tape, y, before, f"{layer.name} output")
+
+
+def _unpacked(tape: Tape, weight: Size, compute: str, stored: str | None) -> Tensor:
+    """A 4-bit weight unpacked to the format it was packed from, then cast to the compute format (MatMul4Bit.forward:
+    ``dequantize_4bit(B, quant_state).to(A.dtype)``)."""
+    first = tape.new(weight, stored or compute, "dequantised weight", tag="dequantised weights")
+    if stored is None or stored == compute:
+        return first
+    return tape.new(weight, compute, "dequantised weight cast", tag="dequantised weights")
 
 
 def targeted(job: Job, layer: Linear) -> bool:

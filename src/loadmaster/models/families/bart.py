@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loadmaster.models.assembly import assemble
-from loadmaster.models.builders import Shape, attention, encoder_shape, layer_norm, plain_mlp
+from loadmaster.models.builders import Shape, attention, dropped, encoder_shape, layer_norm, plain_mlp
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Attention, Block, Embedding, Head, ModelSpec, Norm, Tower
 
@@ -48,6 +48,7 @@ def _tower(config: Config, side: str, vocab: int | None) -> Tower:
         norms=(*norms, ("post_feedforward", layer_norm("final_layer_norm", of.hidden))),
         post_norm=True,
     )
+    block = dropped(block, config.chance("dropout", default=0.1), config.chance("attention_dropout"))
     return Tower(
         name=side,
         hidden=of.hidden,

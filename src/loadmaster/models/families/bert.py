@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loadmaster.models.assembly import assemble
-from loadmaster.models.builders import Shape, attention, layer_norm, plain_mlp, shape
+from loadmaster.models.builders import Shape, attention, dropped, layer_norm, plain_mlp, shape
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Block, Embedding, Linear, ModelSpec, Tower
 from loadmaster.records import replace
@@ -36,6 +36,12 @@ def block(of: Shape, names: tuple[str, str, str] = ("query", "key", "value")) ->
     )
 
 
+def dropped_block(config: Config, layer: Block) -> Block:
+    """The layer with BERT's dropout, 0.1 unless the config says otherwise."""
+    hidden = config.chance("hidden_dropout_prob", default=0.1)
+    return dropped(layer, hidden, config.chance("attention_probs_dropout_prob", default=0.1))
+
+
 def read(config: Config) -> ModelSpec:
     """The network without a task's head (transformers: BertModel)."""
     of = shape(config, activation=config.text("hidden_act", default="gelu"))
@@ -63,7 +69,7 @@ def read(config: Config) -> ModelSpec:
         name="encoder",
         hidden=of.hidden,
         prefix="encoder.layer",
-        blocks=(block(of),),
+        blocks=(dropped_block(config, block(of)),),
         layout=(0,) * of.layers,
         embeddings=tuple(tables),
         norms=(("embedding", layer_norm("embeddings.LayerNorm", of.hidden)),),

@@ -22,6 +22,7 @@ def text(config: Config, root: str = "transformer", head: str = "lm_head") -> tu
             qkv_bias=True,
             out_bias=True,
             position="alibi",
+            sdpa=False,
         ),
         feedforward=plain_mlp(hidden, of.width, of.activation, names=("dense_h_to_4h", "dense_4h_to_h")),
         norms=(

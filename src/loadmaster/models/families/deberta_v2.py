@@ -5,7 +5,7 @@ from __future__ import annotations
 from loadmaster.models.assembly import assemble
 from loadmaster.models.builders import Shape, layer_norm, shape
 from loadmaster.models.config import Config
-from loadmaster.models.families.bert import block
+from loadmaster.models.families.bert import block, dropped_block
 from loadmaster.models.spec import Attention, Embedding, Linear, ModelSpec, Norm, Parameter, Tower
 from loadmaster.records import replace
 
@@ -18,6 +18,7 @@ def read(config: Config) -> ModelSpec:
         more = _position_projections(config, of)
         mixer = replace(layer.mixer, position="relative", projections=(*layer.mixer.projections, *more))
         layer = replace(layer, mixer=mixer)
+    layer = dropped_block(config, layer)
     norms: tuple[tuple[str, Norm], ...] = (("embedding", layer_norm("embeddings.LayerNorm", of.hidden)),)
     if config.flag("relative_attention", default=False) and "layer_norm" in config.text(
         "norm_rel_ebd", default="none"

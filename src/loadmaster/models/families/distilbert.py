@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loadmaster.models.assembly import assemble
-from loadmaster.models.builders import attention, encoder_shape, layer_norm, plain_mlp
+from loadmaster.models.builders import attention, dropped, encoder_shape, layer_norm, plain_mlp
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Block, Embedding, ModelSpec, Tower
 
@@ -38,6 +38,9 @@ def read(config: Config) -> ModelSpec:
             ("post_feedforward", layer_norm("output_layer_norm", of.hidden)),
         ),
         post_norm=True,
+    )
+    block = dropped(
+        block, config.chance("dropout", default=0.1), config.chance("attention_dropout", default=0.1)
     )
     vocab = config.count("vocab_size")
     config.report_unknown()

@@ -31,6 +31,7 @@ def text(config: Config, root: str = "transformer", head: str = "lm_head") -> tu
             out_bias=bias,
             position="alibi" if config.flag("alibi", default=False) else "rope",
             cached_heads=heads if new else None,
+            grouping="repeat" if new else "broadcast",
         ),
         feedforward=plain_mlp(hidden, width, activation, names=("dense_h_to_4h", "dense_4h_to_h"), bias=bias),
         norms=_norms(config, hidden, new=new, parallel=parallel),

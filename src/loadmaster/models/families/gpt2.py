@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loadmaster.models.assembly import one_text
-from loadmaster.models.builders import decoder, fused_attention, layer_norm, plain_mlp, shape
+from loadmaster.models.builders import decoder, dropped, fused_attention, layer_norm, plain_mlp, shape
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Attention, Block, Embedding, Head, Mlp, ModelSpec, Tower
 from loadmaster.records import replace
@@ -34,7 +34,11 @@ def text(config: Config, root: str = "transformer", head: str = "lm_head") -> tu
     return decoder(
         config,
         of,
-        _inputs_first(block),
+        dropped(
+            _inputs_first(block),
+            config.chance("resid_pdrop", default=0.1),
+            config.chance("attn_pdrop", default=0.1),
+        ),
         root=root,
         head=head,
         tied_default=True,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from loadmaster.models.assembly import one_text
 from loadmaster.models.builders import attention, decoder, experts, pre_norms, shape
 from loadmaster.models.config import Config
+from loadmaster.models.families.olmo2 import wide
 from loadmaster.models.spec import Block, Head, ModelSpec, Parameter, Tower
 from loadmaster.models.windows import FULL, SLIDING, layer_types, window
+from loadmaster.records import replace
 
 
 def text(config: Config, root: str = "model", head: str = "lm_head") -> tuple[Tower, Head]:
@@ -33,11 +35,12 @@ def text(config: Config, root: str = "model", head: str = "lm_head") -> tuple[To
             name=name,
             mixer=attention(of, qkv_bias=bias, out_bias=bias, window=seen, sinks=of.heads, extra=(sinks,)),
             feedforward=moe,
-            norms=pre_norms(of.hidden),
+            norms=tuple((place, wide(norm)) for place, norm in pre_norms(of.hidden)),
         )
         for name, seen in ((SLIDING, size), (FULL, None))
     }
-    return decoder(config, of, kinds, order, root=root, head=head)
+    tower, top = decoder(config, of, kinds, order, root=root, head=head)
+    return replace(tower, norms=tuple((place, wide(norm)) for place, norm in tower.norms)), top
 
 
 def read(config: Config) -> ModelSpec:

@@ -6,13 +6,19 @@ from loadmaster.models.assembly import one_text
 from loadmaster.models.builders import attention, decoder, gated_mlp, head_norms, rms, shape
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Block, Head, ModelSpec, Norm, Tower
+from loadmaster.records import replace
+
+
+def wide(norm: Norm) -> Norm:
+    """Olmo2RMSNorm multiplies in float32 and casts the product (transformers: models/olmo2/modeling_olmo2.py)."""
+    return replace(norm, wide_scale=True)
 
 
 def after(hidden: int) -> tuple[tuple[str, Norm], ...]:
     """The two norms of a layer, each on a part's output, before it joins the residual."""
     return (
-        ("post_mixer", rms("post_attention_layernorm", hidden)),
-        ("post_feedforward", rms("post_feedforward_layernorm", hidden)),
+        ("post_mixer", wide(rms("post_attention_layernorm", hidden))),
+        ("post_feedforward", wide(rms("post_feedforward_layernorm", hidden))),
     )
 
 
@@ -21,11 +27,17 @@ def text(config: Config, root: str = "model", head: str = "lm_head") -> tuple[To
     of = shape(config)
     bias = config.flag("attention_bias", default=False)
     block = Block(
-        mixer=attention(of, qkv_bias=bias, out_bias=bias, **head_norms(of, whole=True)),
+        mixer=attention(
+            of,
+            qkv_bias=bias,
+            out_bias=bias,
+            **head_norms(of, whole=True, wide=True),
+        ),
         feedforward=gated_mlp(of.hidden, of.width, of.activation),
         norms=after(of.hidden),
     )
-    return decoder(config, of, block, root=root, head=head)
+    tower, top = decoder(config, of, block, root=root, head=head)
+    return replace(tower, norms=tuple((place, wide(norm)) for place, norm in tower.norms)), top
 
 
 def read(config: Config) -> ModelSpec:

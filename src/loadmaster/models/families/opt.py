@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loadmaster.models.assembly import one_text
-from loadmaster.models.builders import attention, decoder, layer_norm, plain_mlp, shape
+from loadmaster.models.builders import attention, decoder, dropped, layer_norm, plain_mlp, shape
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Block, Embedding, Head, Linear, ModelSpec, Tower
 from loadmaster.records import replace
@@ -36,6 +36,7 @@ def text(config: Config, root: str = "model.decoder", head: str = "lm_head") -> 
         ),
         post_norm=not before,
     )
+    block = dropped(block, config.chance("dropout", default=0.1), config.chance("attention_dropout"))
     last = before and not config.flag("_remove_final_layer_norm", default=False)
     final = layer_norm(f"{root}.final_layer_norm", of.hidden, bias=affine, weight=affine)
     tower, top = decoder(

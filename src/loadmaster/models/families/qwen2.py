@@ -34,4 +34,4 @@ def text(config: Config, root: str = "model", head: str = "lm_head") -> tuple[To
 
 def read(config: Config) -> ModelSpec:
     """The whole model."""
-    return one_text(config, text(config))
+    return one_text(config, text(config), positions=32768)

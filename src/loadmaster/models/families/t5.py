@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loadmaster.models.assembly import assemble
-from loadmaster.models.builders import Shape, attention, gated_mlp, plain_mlp, rms, shape
+from loadmaster.models.builders import Shape, attention, dropped, gated_mlp, plain_mlp, rms, shape
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Attention, Block, Embedding, Head, Mlp, ModelSpec, Norm, Parameter, Tower
 
@@ -55,13 +55,18 @@ def tower(config: Config, of: Shape, layers: int, *, name: str, cross: bool, emb
         norms = (*norms, ("pre_cross", rms("layer.1.layer_norm", of.hidden)))
     last = 2 if cross else 1
     norms = (*norms, ("pre_feedforward", rms(f"layer.{last}.layer_norm", of.hidden)))
+    chance = config.chance("dropout_rate", default=0.1)
     blocks = tuple(
-        Block(
-            name="first" if first else "layer",
-            mixer=_attention(of, buckets, first=first, causal=cross),
-            cross=other,
-            feedforward=_feedforward(of, kind, last),
-            norms=norms,
+        dropped(
+            Block(
+                name="first" if first else "layer",
+                mixer=_attention(of, buckets, first=first, causal=cross),
+                cross=other,
+                feedforward=_feedforward(of, kind, last),
+                norms=norms,
+            ),
+            chance,
+            chance,
         )
         for first in (True, False)
     )

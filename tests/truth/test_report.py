@@ -14,11 +14,11 @@ from loadmaster.workflows.truth import score_set
 
 OUTCOME = {
     "id", "group", "confidence", "model", "gpus", "what", "convention", "measured_bytes", "predicted", "error", "hit",
-    "wrong", "card", "phase", "reason", "assumed",
+    "wrong", "between", "card", "phase", "reason", "assumed",
 }  # fmt: skip
 SCORE = {
     "rows", "predicted", "groups", "mean_of_group_medians", "p90", "median_over_rows", "p90_over_rows", "false_fits",
-    "false_refusals", "interval_hit_rate",
+    "false_refusals", "false_fits_by_likely", "false_refusals_by_likely", "interval_hit_rate",
 }  # fmt: skip
 
 
@@ -150,5 +150,5 @@ def test_the_reduced_set_does_not_get_worse(reduced):
     assert high.false_fits <= BOUNDS["false_fits"]
 
 
-BOUNDS = {"coverage": 0.80, "mean_of_group_medians": 0.16, "p90": 0.30, "false_fits": 14}
+BOUNDS = {"coverage": 0.85, "mean_of_group_medians": 0.05, "p90": 0.12, "false_fits": 1}
 """What held when this was written, slightly loosened; tighten with every mechanism that is added."""

@@ -106,4 +106,13 @@ def test_groups_are_split_by_confidence_and_convention_and_keep_their_order():
     ],
 )
 def test_a_false_fit_is_a_card_between_the_two_figures(predicted, measured, expected):
-    assert scoring.wrong_verdict(predicted, measured, [(10, "ten"), (20, "twenty")]) == expected
+    cards = [(10, "ten"), (20, "twenty")]
+    assert scoring.wrong_verdict(Interval.exact(predicted), measured, cards) == expected
+
+
+def test_tight_promises_nothing():
+    # likely 9, high 12: on ten the verdict is tight, so a measured 11 is no false fit; on twenty both fit
+    cards = [(10, "ten"), (20, "twenty")]
+    assert scoring.wrong_verdict(Interval(low=8, likely=9, high=12), 11, cards) is None
+    assert scoring.wrong_verdict(Interval(low=8, likely=9, high=10), 11, cards) == ("false fit", "ten")
+    assert scoring.wrong_verdict(Interval(low=8, likely=12, high=14), 9, cards) == ("false refusal", "ten")

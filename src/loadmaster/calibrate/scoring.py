@@ -10,9 +10,10 @@ from loadmaster.records import Interval, Record
 
 class Outcome(Record, kw_only=True):
     """One row with its prediction, or the reason why there is none. ``error`` is predicted / measured - 1 in the row's
-    convention; ``hit``: the interval holds the measured figure; ``wrong``: on ``card``, the smallest one between the
-    two figures, the prediction says fits and the measurement doesn't (``false fit``) or the reverse (``false
-    refusal``)."""
+    convention; ``hit``: the interval holds the measured figure; ``wrong``: on ``card``, the smallest such one, the verdict
+    is fits and the measured figure doesn't (``false fit``), or does_not_fit and it does (``false refusal``). The verdict is
+    the planner's: fits if the high end fits, does_not_fit if the likely figure doesn't. ``between``: the same where the
+    likely figure alone decides, so that no answer is left out as tight."""
 
     id: str
     group: str
@@ -26,6 +27,7 @@ class Outcome(Record, kw_only=True):
     error: float | None = None
     hit: bool | None = None
     wrong: str | None = None
+    between: str | None = None
     card: str | None = None
     phase: str | None = None
     reason: str | None = None
@@ -46,6 +48,8 @@ class Score(Record, kw_only=True):
     p90_over_rows: float | None
     false_fits: int
     false_refusals: int
+    false_fits_by_likely: int
+    false_refusals_by_likely: int
     interval_hit_rate: float | None
 
 
@@ -100,14 +104,16 @@ def error_of(predicted_bytes: int, measured_bytes: int) -> float:
 
 
 def wrong_verdict(
-    predicted_bytes: int, measured_bytes: int, cards: Sequence[tuple[int, str]]
+    predicted: Interval, measured_bytes: int, cards: Sequence[tuple[int, str]]
 ) -> tuple[str, str] | None:
-    """(``false fit`` or ``false refusal``, card) for the smallest of ``cards`` (bytes, name; smallest first) that holds
-    one of the figures and not the other; None when every card holds both or neither."""
-    low, high = sorted((predicted_bytes, measured_bytes))
+    """(``false fit`` or ``false refusal``, card) for the smallest of ``cards`` (bytes, name; smallest first) on which the
+    verdict is wrong: its high end fits and the measured figure doesn't, or its likely figure doesn't fit and the measured
+    one does. None when it is right, or tight, on every card."""
     for size, name in cards:
-        if low <= size < high:
-            return ("false fit" if predicted_bytes < measured_bytes else "false refusal"), name
+        if predicted.high <= size < measured_bytes:
+            return "false fit", name
+        if measured_bytes <= size < predicted.likely:
+            return "false refusal", name
     return None
 
 
@@ -128,6 +134,8 @@ def score(outcomes: Sequence[Outcome]) -> Score:
         p90_over_rows=percentile(errors, 0.9),
         false_fits=sum(o.wrong == "false fit" for o in done),
         false_refusals=sum(o.wrong == "false refusal" for o in done),
+        false_fits_by_likely=sum(o.between == "false fit" for o in done),
+        false_refusals_by_likely=sum(o.between == "false refusal" for o in done),
         interval_hit_rate=_mean(float(bool(o.hit)) for o in done),
     )
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from loadmaster.jobs import optimizers
+from loadmaster.jobs.job import Job
 from loadmaster.memory.allocator import Allocator
+from loadmaster.memory.components.optimizer import state_bytes
 from loadmaster.memory.inventory import Held
 from loadmaster.memory.passes import Cost, Events
 
@@ -48,6 +50,11 @@ class Replay:
             else:
                 self.take(name(key), size)
 
+    def drop(self, index: int) -> None:
+        """Give back what a layer's passes have left: its parameters' gradients."""
+        for key in [k for k in self._live if isinstance(k, tuple) and k[0] == index]:
+            self.give(key)
+
     def drop_rest(self) -> None:
         """Give back everything that does not persist: gradients at zero_grad, outputs at the end of a step."""
         for key in sorted(self._live, key=repr):
@@ -62,10 +69,11 @@ def training(
     embedding_bytes: int,
     tables: list[int],
     trained: list[Held],
-    optimizer: tuple[str, str],
+    job: Job,
     steps: int = 2,
 ) -> None:
     """``steps`` steps: forward through ``layers`` in order, head and loss, back, the token table's gradient, the optimizer."""
+    streamed = "gradients" in job.offload or job.optimizer_in_backward
     for step in range(steps):
         replay.take(("h", 0), embedding_bytes)
         for index, cost in enumerate(layers):
@@ -77,10 +85,12 @@ def training(
             replay.run(layers[index].backward_events, _layer(index))
             replay.give(("g", index + 1))
             replay.give(("h", index))
+            if streamed:
+                replay.drop(index)
         for number, size in enumerate(tables):
             replay.take(("table gradient", number), size)
         replay.give(("g", 0))
-        _step(replay, trained, optimizer, first=step == 0)
+        _step(replay, trained, job, first=step == 0)
         replay.drop_rest()
 
 
@@ -111,16 +121,16 @@ def _layer(index: int) -> Callable[[object], object]:
     return name
 
 
-def _step(replay: Replay, trained: list[Held], optimizer: tuple[str, str], *, first: bool) -> None:
-    module = optimizers.find(optimizer[0])
-    sizes = [
-        (int(h.size_bytes) // h.count, int(module.state_bytes(h.elements, h.dtype)), h.count) for h in trained
-    ]
-    if first and module.STATES:
+def _step(replay: Replay, trained: list[Held], job: Job, *, first: bool) -> None:
+    module = optimizers.find(job.optimizer.name)
+    sizes = [(int(h.size_bytes) // h.count, int(state_bytes(job, h)), h.count) for h in trained]
+    if first and module.STATES and "optimizer" not in job.offload:
         for number, (_, state, count) in enumerate(sizes):
             replay.keep(("state", number), [state // module.STATES] * (module.STATES * count))
     total, largest = sum(one * count for one, _, count in sizes), max((one for one, _, _ in sizes), default=0)
-    needed = module.step_bytes(optimizer[1], total, largest)
+    if "optimizer" in job.offload or job.optimizer_in_backward:
+        return
+    needed = module.step_bytes(job.optimizer.implementation, total, largest)
     if needed >= total > 0:
         taken = [
             ("step", number, copy) for number, (_, _, count) in enumerate(sizes) for copy in range(count)

@@ -36,8 +36,7 @@ def replayed(
     if isinstance(run, Training):
         tables = [int(gradient_bytes(h)) for h in trained(spec, job) if h.role in ("embedding", "position")]
         tables *= 2 if spec.head is not None and spec.head.tied else 1
-        step = (job.optimizer.name, job.optimizer.implementation)
-        training(replay, layers, run.head, embedding, tables, trained(spec, job), step)
+        training(replay, layers, run.head, embedding, tables, trained(spec, job), job)
     else:
         whole = int(run.cache.size_bytes) if job.kv_cache else 0
         cache = [whole // len(layers)] * len(layers) if layers else []

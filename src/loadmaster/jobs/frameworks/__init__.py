@@ -39,6 +39,8 @@ class Facts(Record, kw_only=True):
     """The format that 4-bit weights were packed from where it isn't the compute format: unpacking then takes both."""
     saves_quantised_input: bool = False
     """bitsandbytes' MatMul4Bit keeps its input for backward, also under a frozen weight."""
+    wide_embedding_states: bool = False
+    """8-bit optimizers keep 32-bit states for token tables."""
     optimizer_implementation: Literal["foreach", "fused"] = "foreach"
     """Which AdamW its recipes ask for, where a job doesn't say."""
     logits_held: Literal["no", "as they are", "float32"] = "no"

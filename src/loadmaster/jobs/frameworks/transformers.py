@@ -2,7 +2,8 @@
 
 Sources: pull requests 31292 (4.45: generate no longer upcasts all logits), 33902 (4.46: ``logits.float()`` left the models),
 30536 and 30716 (4.42: DynamicCache instead of tuples in generate), 29109 (4.39: rotary tables computed when needed, model by
-model until 4.43), 36982 (4.51: SDPA gets grouped heads, integrations/sdpa_attention.py use_gqa_in_sdpa).
+model until 4.43), 36982 (4.51: SDPA gets grouped heads, integrations/sdpa_attention.py use_gqa_in_sdpa); trainer.py (with
+bitsandbytes, nn.Embedding is overridden to optim_bits 32).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ def facts(version: tuple[int, ...] | None) -> Facts:
     """What a version does; None: 5."""
     version = version or (5,)
     return Facts(
+        wide_embedding_states=True,
         upcast_logits=version < (4, 45),
         cache="tuple" if version < (4, 42) else "dynamic",
         rotary_tables="per layer" if version < (4, 43) else "shared",

@@ -21,6 +21,7 @@ LOAD_SOURCE = (
     "transformers from_pretrained without device_map: parameters are made in RAM in the asked format, then moved; with "
     "device_map, tensors go from the mapped file to the device one by one"
 )
+OFFLOAD_SOURCE = "torchao optim/cpu_offload.py CPUOffloadOptimizer: pinned copies of parameters and gradients, states on the host"
 LOADER_SOURCE = "torch.utils.data.DataLoader: each worker keeps prefetch_factor batches ready"
 PINNED_SOURCE = "c10 CachingHostAllocator rounds pinned blocks up to a power of two"
 SAVE_SOURCE = (
@@ -80,6 +81,50 @@ def loading(spec: ModelSpec, job: Job) -> Part:
 def batch_bytes(job: Job) -> Size:
     """One micro-batch of ids, mask and labels as int64."""
     return 3 * 8 * job.micro_batch * job.seq_len
+
+
+def running(spec: ModelSpec, job: Job) -> list[Part]:
+    """What host memory holds while the job runs: the loader, and what is offloaded there."""
+    return [*loader(job), *offloaded(spec, job)]
+
+
+def offloaded(spec: ModelSpec, job: Job) -> list[Part]:
+    """Optimizer states, gradients and copies of the trained parameters that live in page-locked host memory."""
+    found = []
+    trained_bytes: Size = 0
+    for held in trained(spec, job):
+        trained_bytes = trained_bytes + held.size_bytes
+    if "optimizer" in job.offload:
+        states = optimizer.states(spec, job).size_bytes
+        size = states + 2 * trained_bytes
+        words = (
+            f"states {commas(states)} B + parameters and gradients on the host 2 × {commas(trained_bytes)} B"
+        )
+        found.append(Part("offloaded optimizer", size, lambda: words, OFFLOAD_SOURCE, "modelled"))
+    elif "gradients" in job.offload:
+        found.append(
+            Part("offloaded gradients", trained_bytes, lambda: f"{commas(trained_bytes)} B", OFFLOAD_SOURCE)
+        )
+    if "activations" in job.offload:
+        size = len(spec.decoder.layout) * job.micro_batch * job.seq_len * spec.decoder.hidden * 2
+        words = f"layers × tokens × width × 2 B = {commas(size)} B"
+        found.append(Part("offloaded activations", size, lambda: words, "torch save_on_cpu hooks, pinned"))
+    return found
+
+
+def unpacked_experts(spec: ModelSpec, job: Job) -> list[str]:
+    """A warning where 4-bit loading leaves most of a model unpacked."""
+    whole: Size = 0
+    plain: Size = 0
+    for held in parameters(spec, job):
+        whole = whole + held.elements * held.count
+        plain = plain + (0 if held.packed else held.elements * held.count)
+    if plain * 2 < whole:
+        return []
+    share = f"{100 * int(plain) // max(int(whole), 1)} %"
+    return [
+        f"4-bit loading packs torch.nn.Linear alone: {share} of this model's values (stacked experts) stay unpacked"
+    ]
 
 
 def loader(job: Job) -> list[Part]:

@@ -6,7 +6,7 @@ from loadmaster.arrays import Size, maximum, rounded
 from loadmaster.dtypes import itemsize
 from loadmaster.jobs import optimizers
 from loadmaster.jobs.job import Job
-from loadmaster.memory.inventory import trained
+from loadmaster.memory.inventory import Held, trained
 from loadmaster.memory.parts import Part
 from loadmaster.models.spec import ModelSpec
 
@@ -17,7 +17,7 @@ def states(spec: ModelSpec, job: Job) -> Part:
     held = trained(spec, job)
     total: Size = 0
     for h in held:
-        total = total + rounded(module.state_bytes(h.elements, h.dtype)) * h.count
+        total = total + rounded(state_bytes(job, h)) * h.count
 
     def formula() -> str:
         values = sum(int(h.elements) * h.count for h in held)
@@ -26,6 +26,16 @@ def states(spec: ModelSpec, job: Job) -> Part:
         )
 
     return Part("optimizer states", total, formula, module.SOURCE)
+
+
+def state_bytes(job: Job, held: Held) -> Size:
+    """State bytes of one copy of a tensor."""
+    module = optimizers.find(job.optimizer.name)
+    if job.facts.wide_embedding_states and held.role == "embedding" and module.NAME.endswith("_8bit"):
+        states: int = module.STATES
+        return 4 * states * held.elements
+    found: Size = module.state_bytes(held.elements, held.dtype)
+    return found
 
 
 def step_temporaries(spec: ModelSpec, job: Job) -> Part:

@@ -98,15 +98,18 @@ def _answer(row: Row, folder: Path) -> tuple[Outcome, Worst | None]:
 
 def _compared(base: Outcome, row: Row, predicted: Interval, phase: str, assumed: tuple[str, ...]) -> Outcome:
     measured = row.measured.bytes
-    wrong = None
+    wrong = between = None
     if base.convention in ("allocated", "reserved", "process") and row.gpus == 1:
-        wrong = scoring.wrong_verdict(predicted.likely, measured, _cards(base.convention == "process"))
+        cards = _cards(base.convention == "process")
+        wrong = scoring.wrong_verdict(predicted, measured, cards)
+        between = scoring.wrong_verdict(Interval.exact(predicted.likely), measured, cards)
     return replace(
         base,
         predicted=predicted,
         error=scoring.error_of(predicted.likely, measured),
         hit=predicted.low <= measured <= predicted.high,
         wrong=wrong[0] if wrong else None,
+        between=between[0] if between else None,
         card=wrong[1] if wrong else None,
         phase=phase,
         assumed=assumed,

@@ -240,4 +240,4 @@ def test_the_readme_shows_what_is_printed(ask):
     asked, _, shown = text.partition("$ loadmaster plan ")[2].partition("```")[0].partition("\n")
     printed = ask(*shlex.split(asked))[1]
     missing = [section for section in shown.strip().split("\n\n") if section not in printed]
-    assert missing == [], "run the command again and put its output into README.md"
+    assert missing == [], "python scripts/refresh_readme.py"

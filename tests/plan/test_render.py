@@ -113,6 +113,13 @@ def test_explain_prints_every_entry_with_formula_and_source(plans):
         assert " ".join(f"source: {entry.source}".split()) in text
 
 
+def test_what_is_not_counted_is_said_beside_the_verdict(plans):
+    plan = plans["fits"]
+    lacking = replace(plan, ledger=replace(plan.ledger, warnings=("activations of vision are not counted",)))
+    assert first_words(lacking).endswith("stay free. but activations of vision are not counted")
+    assert "not counted" in plan_html(lacking)
+
+
 def test_a_machine_without_a_gpu():
     here = Machine(
         host=Host(ram_available_bytes=GIB), absent=(Absent(vendor="NVIDIA", reason="no driver here"),)

@@ -80,9 +80,11 @@ def _title(plan: Plan, look: Look) -> list[str]:
 def _headline(plan: Plan, look: Look) -> list[str]:
     lines = []
     for mark, style, text in headline(plan):
-        lines += [
-            look.paint(line, style) for line in wrap(plain(text), look.width, first=f"{mark} ", indent="  ")
-        ]
+        wrapped = wrap(plain(text), look.width, first=f"{mark} ", indent="  ")
+        lines += [look.paint(line, style) for line in wrapped]
+    for warning in plan.ledger.warnings:
+        wrapped = wrap(f"but {plain(warning)}", look.width, first="  ", indent="  ")
+        lines += [look.paint(line, "yellow") for line in wrapped]
     return lines
 
 
@@ -117,7 +119,10 @@ def _ram_sentence(plan: Plan) -> tuple[str, str, str]:
     doing = _DOING[ledger.ram_phase]
     if plan.ram_verdict == "does_not_fit":
         return "✗", "bold,red", f"RAM is not enough: {doing} takes {apart(ledger.ram.low)} at least, {have}."
-    return "!", "bold,yellow", f"RAM is tight: {doing} takes about {apart(ledger.ram.likely)}, {have}."
+    needs = f"{doing} takes {apart(ledger.ram.likely)}"
+    if ledger.ram_phase == "load":
+        needs += f" if the whole model is made in RAM first, {apart(ledger.ram.low)} tensor by tensor"
+    return "!", "bold,yellow", f"RAM is tight: {needs}; {have}."
 
 
 _DOING = {"load": "loading the model", "run": "running", "save": "saving"}
@@ -205,5 +210,5 @@ def _small_print(plan: Plan, look: Look) -> list[str]:
     rows: list[list[Cell]] = [
         [(f"  {a.field}", "dim"), (plain(a.text), "dim")] for a in plan.ledger.assumptions
     ]
-    rows += [[("  note", "yellow"), (plain(note), "")] for note in (*plan.notes, *plan.ledger.warnings)]
+    rows += [[("  note", "yellow"), (plain(note), "")] for note in plan.notes]
     return [look.paint("Assumed (each of these moves the answer)", "dim"), *table(rows, look, indent="")]

@@ -53,7 +53,7 @@ def plan(
         raise UsageError("a card has one size: give gpu or vram, not both")
     spec, source = _model(model, params)
     if seq is None:
-        seq = min(DEFAULT_SEQ, spec.max_positions or DEFAULT_SEQ)
+        seq = spec.decoder.tokens or min(DEFAULT_SEQ, spec.max_positions or DEFAULT_SEQ)
     words = _said({"task": task, "method": method, "precision": precision, "batch": batch, "seq": seq, **how})
     job = make_job(**words)
     _check_targets(spec, job)

@@ -160,7 +160,10 @@ def prefill(
 class Unmasked:
     """What transformers asks of data that fake tensors don't have: they are not a trace, and no sequences are packed."""
 
-    NAMES: ClassVar = {"is_tracing": lambda *_, **__: False, "find_packed_sequence_indices": lambda *_, **__: None}
+    NAMES: ClassVar = {
+        "is_tracing": lambda *_, **__: False,
+        "find_packed_sequence_indices": lambda *_, **__: None,
+    }
 
     def __enter__(self) -> None:
         self.before = {name: getattr(masking_utils, name) for name in self.NAMES}

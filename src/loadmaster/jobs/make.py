@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 from loadmaster import dtypes
 from loadmaster.errors import BadValueError, UnknownNameError
 from loadmaster.jobs import optimizers
+from loadmaster.jobs.frameworks import Facts, facts
 from loadmaster.jobs.job import (
     AttentionKind,
     Checkpointing,
@@ -21,6 +22,7 @@ from loadmaster.jobs.job import (
     Quantization,
     Task,
 )
+from loadmaster.records import Record
 
 PRECISIONS = {
     "fp32": Precision(weights="float32"),
@@ -30,90 +32,176 @@ PRECISIONS = {
 }
 """What ``--precision`` can be; ``amp`` is autocast to bfloat16 over float32 weights."""
 
+MANY = 10**6
 LIMITS = {
-    "micro_batch": 1 << 20,
-    "seq_len": 1 << 26,
-    "grad_accumulation": 1 << 20,
-    "new_tokens": 1 << 26,
-    "prefill_chunk": 1 << 26,
-    "rank": 1 << 16,
-    "workers": 4096,
-    "prefetch": 4096,
+    "micro_batch": MANY,
+    "seq_len": 64 * MANY,
+    "grad_accumulation": MANY,
+    "new_tokens": 64 * MANY,
+    "prefill_chunk": 64 * MANY,
+    "rank": 65_536,
+    "workers": 4_096,
+    "prefetch": 4_096,
+    "images": 4_096,
+    "loss_chunks": 4_096,
 }
 """Largest values taken: beyond them a question is a typing error, and byte counts would pass 2**63."""
 
+OFFLOADS = ("optimizer", "gradients", "activations")
 
-def make_job(
-    *,
-    task: str = "finetune",
-    method: str | None = None,
-    precision: str | Precision | None = None,
-    batch: int = 1,
-    seq: int | None = None,
-    grad_accumulation: int = 1,
-    optimizer: str = "adamw",
-    optimizer_implementation: str | None = None,
-    checkpointing: str = "none",
-    attention: str = "sdpa",
-    loss: str = "hf",
-    rank: int | None = None,
-    targets: str | tuple[str, ...] | None = None,
-    new_tokens: int = 0,
-    prefill_chunk: int | None = None,
-    logits: str = "last",
-    kv_dtype: str | None = None,
-    workers: int = 0,
-    prefetch: int = 2,
-    pin_memory: bool = False,
-) -> Job:
-    """A checked Job from the words of the command line; raises UsageError (one sentence) for what can't be.
+
+class Words(Record, kw_only=True):
+    """What people say of a job, with what holds where they don't; None follows from the other words."""
+
+    task: str = "finetune"
+    method: str | None = None
+    precision: str | Precision | None = None
+    batch: int = 1
+    seq: int | None = None
+    grad_accumulation: int = 1
+    optimizer: str = "adamw"
+    optimizer_implementation: str | None = None
+    optimizer_in_backward: bool = False
+    checkpointing: str = "none"
+    attention: str = "sdpa"
+    loss: str = "hf"
+    loss_chunks: int = 8
+    rank: int | None = None
+    targets: str | tuple[str, ...] | None = None
+    quantization: str | None = None
+    offload: str | tuple[str, ...] | None = None
+    compile: bool = False
+    framework: str = "transformers"
+    hold_outputs: bool = False
+    images: int = 1
+    source_seq: int | None = None
+    new_tokens: int = 0
+    prefill_chunk: int | None = None
+    logits: str = "last"
+    kv_dtype: str | None = None
+    workers: int = 0
+    prefetch: int = 2
+    pin_memory: bool = False
+
+
+def make_job(**given: Any) -> Job:
+    """A checked Job from the fields of ``Words``; raises UsageError (one sentence) for what can't be.
 
     Defaults that follow from others: ``method`` is full; ``precision`` is amp for full training and bf16 otherwise;
-    ``seq`` is 2048.
+    ``seq`` is 2048; ``optimizer_implementation`` is what the framework's recipes take.
     """
-    choose("task", task, get_args(Task))
-    method = choose("method", method or "full", get_args(Method))
-    training = task in ("train", "finetune")
+    for field in given:
+        if field not in Words.__struct_fields__:
+            near = difflib.get_close_matches(field, Words.__struct_fields__, n=1)
+            raise UnknownNameError("option", field, near)
+    said = Words(**given)
+    choose("task", said.task, get_args(Task))
+    method = choose("method", said.method or "full", get_args(Method))
+    training = said.task in ("train", "finetune")
     if not training and method != "full":
         raise BadValueError(
             "method", method, "full when task is infer or serve: adapters only exist in training"
         )
-    lora = None
-    if method != "full":
-        lora = Lora(rank=whole("rank", 16 if rank is None else rank, "rank"), targets=_targets(targets))
-    elif rank is not None or targets is not None:
-        raise BadValueError("rank", rank, "no rank or targets unless method is lora or qlora")
-    seq = whole("seq", 2048 if seq is None else seq, "seq_len")
-    new = whole("new_tokens", new_tokens, "new_tokens", least=0)
+    known = facts(said.framework)
+    seq = whole("seq", 2048 if said.seq is None else said.seq, "seq_len")
+    return Job(
+        task=said.task,  # type: ignore[arg-type]
+        method=method,  # type: ignore[arg-type]
+        precision=_precision(said.precision, method=method, training=training),
+        micro_batch=whole("batch", said.batch, "micro_batch"),
+        seq_len=seq,
+        grad_accumulation=whole("grad_accumulation", said.grad_accumulation, "grad_accumulation"),
+        optimizer=_optimizer(said, known),
+        optimizer_in_backward=truth("optimizer_in_backward", said.optimizer_in_backward),
+        lora=_lora(said, method),
+        quantization=_quantization(said, method),
+        offload=_offload(said.offload),  # type: ignore[arg-type]
+        compile=truth("compile", said.compile),
+        framework=said.framework,
+        outputs_held=truth("hold_outputs", said.hold_outputs),
+        images=whole("images", said.images, "images", least=0),
+        source_len=maybe("source_seq", said.source_seq, "seq_len"),
+        loader=_loader(said),
+        **_kinds(said),
+        **_inference(said, seq),
+    )
+
+
+def _kinds(said: Words) -> dict[str, Any]:
+    return {
+        "checkpointing": choose("checkpointing", said.checkpointing, get_args(Checkpointing)),
+        "attention": choose("attention", said.attention, get_args(AttentionKind)),
+        "loss": choose("loss", said.loss, get_args(LossKind)),
+        "loss_chunks": whole("loss_chunks", said.loss_chunks, "loss_chunks"),
+    }
+
+
+def _inference(said: Words, seq: int) -> dict[str, Any]:
+    new = whole("new_tokens", said.new_tokens, "new_tokens", least=0)
     if new > seq:
         raise BadValueError(
             "new_tokens", new, f"at most seq ({seq}), which counts prompt and generated tokens"
         )
-    return Job(
-        task=task,  # type: ignore[arg-type]
-        method=method,  # type: ignore[arg-type]
-        precision=_precision(precision, method=method, training=training),
-        micro_batch=whole("batch", batch, "micro_batch"),
-        seq_len=seq,
-        grad_accumulation=whole("grad_accumulation", grad_accumulation, "grad_accumulation"),
-        optimizer=_optimizer(optimizer, optimizer_implementation),
-        checkpointing=choose("checkpointing", checkpointing, get_args(Checkpointing)),  # type: ignore[arg-type]
-        attention=choose("attention", attention, get_args(AttentionKind)),  # type: ignore[arg-type]
-        loss=choose("loss", loss, get_args(LossKind)),  # type: ignore[arg-type]
-        lora=lora,
-        quantization=Quantization() if method == "qlora" else None,
-        new_tokens=new,
-        prefill_chunk=None
-        if prefill_chunk is None
-        else whole("prefill_chunk", prefill_chunk, "prefill_chunk"),
-        logits=choose("logits", logits, ("last", "all")),  # type: ignore[arg-type]
-        kv_dtype=None if kv_dtype is None else dtypes.canonical(kv_dtype),
-        loader=Loader(
-            workers=whole("workers", workers, "workers", least=0),
-            prefetch=whole("prefetch", prefetch, "prefetch"),
-            pin_memory=pin_memory,
-        ),
+    kv = None if said.kv_dtype is None else dtypes.canonical(said.kv_dtype)
+    if kv is not None and kv not in KV_FORMATS:
+        raise BadValueError("kv_dtype", said.kv_dtype, f"one of {', '.join(KV_FORMATS)}")
+    return {
+        "new_tokens": new,
+        "prefill_chunk": maybe("prefill_chunk", said.prefill_chunk, "prefill_chunk"),
+        "logits": choose("logits", said.logits, ("last", "all")),
+        "kv_dtype": kv,
+    }
+
+
+KV_FORMATS = ("float32", "float16", "bfloat16", "float8_e4m3", "float8_e5m2", "int8", "int4")
+"""Formats that caches of keys and values come in (transformers' QuantizedCache, vLLM's --kv-cache-dtype)."""
+
+
+def _lora(said: Words, method: str) -> Lora | None:
+    if method != "full":
+        rank = whole("rank", 16 if said.rank is None else said.rank, "rank")
+        return Lora(rank=rank, targets=_targets(said.targets))
+    if said.rank is not None or said.targets is not None:
+        raise BadValueError("rank", said.rank, "no rank or targets unless method is lora or qlora")
+    return None
+
+
+def _quantization(said: Words, method: str) -> Quantization | None:
+    if said.quantization is None:
+        return Quantization() if method == "qlora" else None
+    if method != "qlora" and said.task in ("train", "finetune"):
+        raise BadValueError(
+            "quantization", said.quantization, "none unless method is qlora or task is infer or serve"
+        )
+    kind = choose("quantization", said.quantization, get_args(get_type_hints(Quantization)["dtype"]))
+    return Quantization(dtype=kind)  # type: ignore[arg-type]
+
+
+def _offload(given: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    names = tuple(given.split(",")) if isinstance(given, str) else tuple(given or ())
+    for name in names:
+        choose("offload", name, OFFLOADS)
+    return tuple(name for name in OFFLOADS if name in names)
+
+
+def _loader(said: Words) -> Loader:
+    return Loader(
+        workers=whole("workers", said.workers, "workers", least=0),
+        prefetch=whole("prefetch", said.prefetch, "prefetch"),
+        pin_memory=truth("pin_memory", said.pin_memory),
     )
+
+
+def truth(field: str, value: Any) -> bool:
+    """The value if it is True or False; raises BadValueError otherwise."""
+    if not isinstance(value, bool):
+        raise BadValueError(field, value, "True or False")
+    return value
+
+
+def maybe(field: str, value: Any, limit: str) -> int | None:
+    """None, or a whole number from 1 to its limit."""
+    return None if value is None else whole(field, value, limit)
 
 
 def choose(field: str, value: Any, choices: tuple[str, ...]) -> str:
@@ -148,9 +236,11 @@ def _precision(precision: str | Precision | None, *, method: str, training: bool
     return PRECISIONS[choose("precision", precision, tuple(PRECISIONS))]
 
 
-def _optimizer(name: str, implementation: str | None) -> Optimizer:
-    module = optimizers.find(name)
+def _optimizer(said: Words, known: Facts) -> Optimizer:
+    module = optimizers.find(said.optimizer)
+    implementation = said.optimizer_implementation
     if implementation is None:
-        implementation = module.IMPLEMENTATIONS[0]
+        usual = known.optimizer_implementation
+        implementation = usual if usual in module.IMPLEMENTATIONS else module.IMPLEMENTATIONS[0]
     choose(f"implementation of {module.NAME}", implementation, module.IMPLEMENTATIONS)
     return Optimizer(name=module.NAME, implementation=implementation)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ from typing import Any
 
 from loadmaster.jobs import optimizers
 from loadmaster.jobs.job import Job
-from loadmaster.jobs.make import PRECISIONS, make_job
+from loadmaster.jobs.make import PRECISIONS, Words, make_job
 
 
 def words(job: Job) -> dict[str, Any] | None:
@@ -14,21 +14,29 @@ def words(job: Job) -> dict[str, Any] | None:
 
     None when no words make it (a precision or layout that only code can ask for).
     """
-    precision = next((name for name, known in PRECISIONS.items() if known == job.precision), None)
     said: dict[str, Any] = {
         "task": job.task,
         "method": job.method,
-        "precision": precision,
+        "precision": next((name for name, known in PRECISIONS.items() if known == job.precision), None),
         "batch": job.micro_batch,
         "seq": job.seq_len,
         "grad_accumulation": job.grad_accumulation,
         "optimizer": job.optimizer.name,
         "optimizer_implementation": job.optimizer.implementation,
+        "optimizer_in_backward": job.optimizer_in_backward,
         "checkpointing": job.checkpointing,
         "attention": job.attention,
         "loss": job.loss,
+        "loss_chunks": job.loss_chunks,
         "rank": job.lora.rank if job.lora else None,
         "targets": ",".join(job.lora.targets) if job.lora else None,
+        "quantization": job.quantization.dtype if job.quantization else None,
+        "offload": ",".join(job.offload) or None,
+        "compile": job.compile,
+        "framework": job.framework,
+        "hold_outputs": job.outputs_held,
+        "images": job.images,
+        "source_seq": job.source_len,
         "new_tokens": job.new_tokens,
         "prefill_chunk": job.prefill_chunk,
         "logits": job.logits,
@@ -45,25 +53,16 @@ def words(job: Job) -> dict[str, Any] | None:
 
 def _usual(job: Job) -> dict[str, Any]:
     """What each word is when it isn't said."""
-    return {
-        "task": "finetune",
+    plain = Words()
+    usual = {field: getattr(plain, field) for field in Words.__struct_fields__}
+    implementations = optimizers.find(job.optimizer.name).IMPLEMENTATIONS
+    recipe = job.facts.optimizer_implementation
+    usual |= {
         "method": "full",
         "precision": "amp" if job.training and job.method == "full" else "bf16",
-        "batch": 1,
-        "seq": None,
-        "grad_accumulation": 1,
-        "optimizer": "adamw",
-        "optimizer_implementation": optimizers.find(job.optimizer.name).IMPLEMENTATIONS[0],
-        "checkpointing": "none",
-        "attention": "sdpa",
-        "loss": "hf",
+        "optimizer_implementation": recipe if recipe in implementations else implementations[0],
         "rank": 16 if job.lora else None,
         "targets": "all-linear" if job.lora else None,
-        "new_tokens": 0,
-        "prefill_chunk": None,
-        "logits": "last",
-        "kv_dtype": None,
-        "workers": 0,
-        "prefetch": 2,
-        "pin_memory": False,
+        "quantization": "nf4" if job.method == "qlora" else None,
     }
+    return usual

@@ -5,6 +5,8 @@ Rules of c10/cuda/CUDACachingAllocator.cpp (one stream, default settings): sizes
 2 MiB; the smallest free block that fits is taken, lowest address first, and split if what remains is at least 512 B (small)
 or over 1 MiB (large); free neighbours merge; when the device has no room, whole free segments are given back and the
 request is tried again.
+
+A step has tens of thousands of blocks, and a plan replays several: ``take`` and ``give`` are written out for speed.
 """
 
 from __future__ import annotations
@@ -29,15 +31,21 @@ class OutOfMemoryError(Exception):
         self.requested_bytes = requested_bytes
 
 
-class _Block:
-    __slots__ = ("address", "after", "before", "free", "segment_bytes", "size", "small")
+class Block:
+    """A piece of a segment; ``before`` and ``after`` are its neighbours in it, ``pool`` the free blocks of its kind."""
 
-    def __init__(self, address: int, size: int, small: bool) -> None:
-        self.address, self.size, self.small = address, size, small
+    __slots__ = ("address", "after", "before", "free", "pool", "segment_bytes", "size")
+
+    def __init__(self, address: int, size: int, pool: Pool) -> None:
+        self.address, self.size, self.pool = address, size, pool
         self.free = False
-        self.before: _Block | None = None
-        self.after: _Block | None = None
+        self.before: Block | None = None
+        self.after: Block | None = None
         self.segment_bytes = 0
+
+
+Pool = list[tuple[int, int, Block]]
+"""Free blocks by size and address."""
 
 
 class Allocator:
@@ -49,66 +57,75 @@ class Allocator:
         self.peak_allocated_bytes = self.peak_reserved_bytes = 0
         self.releases = 0
         self._next_address = 0
-        self._free: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
-        self._blocks: dict[int, _Block] = {}
-        self._live: dict[object, _Block] = {}
+        self._small: Pool = []
+        self._large: Pool = []
+        self._live: dict[object, Block] = {}
 
     def malloc(self, key: object, size_bytes: int) -> None:
         """Hand out a block under ``key``; raises OutOfMemoryError when the capacity has no room."""
-        size = max(ROUND, -(-size_bytes // ROUND) * ROUND)
-        small = size <= SMALL_LIMIT
-        block = self._take(size, small)
-        if block is None:
-            block = self._grow(size, small)
-        rest = block.size - size
-        if rest >= ROUND if small else rest > SMALL_LIMIT:
-            self._split(block, size)
-        block.free = False
-        self._live[key] = block
-        self.allocated_bytes += block.size
-        self.peak_allocated_bytes = max(self.peak_allocated_bytes, self.allocated_bytes)
+        self._live[key] = self.take(size_bytes)
 
     def free(self, key: object) -> None:
+        """Take the block under ``key`` back."""
+        self.give(self._live.pop(key))
+
+    def take(self, size_bytes: int) -> Block:
+        """A block of this size; raises OutOfMemoryError when the capacity has no room."""
+        size = (size_bytes + 511) & -512 or 512
+        small = size <= SMALL_LIMIT
+        pool = self._small if small else self._large
+        at = bisect_left(pool, (size,))
+        block = pool.pop(at)[2] if at < len(pool) else self._grow(size, pool)
+        left = block.size - size
+        if left >= ROUND if small else left > SMALL_LIMIT:
+            address = block.address + size
+            rest = Block(address, left, pool)
+            rest.free, rest.before, after = True, block, block.after
+            rest.after = after
+            if after is not None:
+                after.before = rest
+            block.after = rest
+            block.size = size
+            insort(pool, (left, address, rest))
+        block.free = False
+        allocated = self.allocated_bytes = self.allocated_bytes + block.size
+        self.peak_allocated_bytes = max(self.peak_allocated_bytes, allocated)
+        return block
+
+    def give(self, block: Block) -> None:
         """Take a block back and merge it with free neighbours."""
-        block = self._live.pop(key)
+        pool = block.pool
         self.allocated_bytes -= block.size
-        block.free = True
         before, after = block.before, block.after
         if before is not None and before.free:
-            self._forget(before)
+            del pool[bisect_left(pool, (before.size, before.address))]
             before.size += block.size
             before.after = after
             if after is not None:
                 after.before = before
             block = before
+        else:
+            block.free = True
         if after is not None and after.free:
-            self._forget(after)
+            del pool[bisect_left(pool, (after.size, after.address))]
             block.size += after.size
-            block.after = after.after
-            if after.after is not None:
-                after.after.before = block
-        self._remember(block)
+            beyond = block.after = after.after
+            if beyond is not None:
+                beyond.before = block
+        insort(pool, (block.size, block.address, block))
 
     def empty_cache(self) -> None:
         """Give back every segment that is wholly free (torch.cuda.empty_cache)."""
-        for small in (False, True):
-            for _, address in list(self._free[small]):
-                block = self._blocks[address]
-                if block.before is None and block.after is None:
-                    self._forget(block)
-                    self.reserved_bytes -= block.segment_bytes
+        for pool in (self._large, self._small):
+            whole = [entry for entry in pool if entry[2].before is None and entry[2].after is None]
+            for entry in whole:
+                pool.remove(entry)
+                self.reserved_bytes -= entry[2].segment_bytes
 
-    def _take(self, size: int, small: bool) -> _Block | None:
-        pool = self._free[small]
-        at = bisect_left(pool, (size, -1))
-        if at == len(pool):
-            return None
-        return self._blocks.pop(pool.pop(at)[1])
-
-    def _grow(self, size: int, small: bool) -> _Block:
+    def _grow(self, size: int, pool: Pool) -> Block:
         segment = (
             SMALL_SEGMENT
-            if small
+            if pool is self._small
             else LARGE_SEGMENT
             if size < OWN_SEGMENT
             else -(-size // OWN_ROUND) * OWN_ROUND
@@ -118,27 +135,9 @@ class Allocator:
             self.empty_cache()
             if self.reserved_bytes + segment > self.capacity_bytes:
                 raise OutOfMemoryError(size)
-        block = _Block(self._next_address, segment, small)
+        block = Block(self._next_address, segment, pool)
         block.segment_bytes = segment
         self._next_address += segment
         self.reserved_bytes += segment
         self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
         return block
-
-    def _split(self, block: _Block, size: int) -> None:
-        rest = _Block(block.address + size, block.size - size, block.small)
-        rest.free, rest.before, rest.after = True, block, block.after
-        if block.after is not None:
-            block.after.before = rest
-        block.after = rest
-        block.size = size
-        self._remember(rest)
-
-    def _remember(self, block: _Block) -> None:
-        insort(self._free[block.small], (block.size, block.address))
-        self._blocks[block.address] = block
-
-    def _forget(self, block: _Block) -> None:
-        pool = self._free[block.small]
-        del pool[bisect_left(pool, (block.size, block.address))]
-        del self._blocks[block.address]

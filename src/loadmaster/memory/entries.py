@@ -64,10 +64,15 @@ def _split(part: Part) -> list[Part]:
 
 
 def _words(pieces: dict[tuple[str, str], int]) -> Callable[[], str]:
-    top = sorted(pieces.items(), key=lambda item: -item[1])[:4]
+    top = sorted(pieces.items(), key=_largest)[:4]
     rest = sum(pieces.values()) - sum(size for _, size in top)
     words = " + ".join(f"{name} {size:,} B" for (_, name), size in top)
     return lambda: f"the layer at work: {words}" + (f" + others {rest:,} B" if rest else "")
+
+
+def _largest(item: tuple[object, int]) -> tuple[int, str]:
+    """Largest first; equal sizes by name, so that the order is the same in every run."""
+    return -item[1], str(item[0])
 
 
 def _merged(component: str, parts: list[Part], phase: str, job: Job) -> Entry:
@@ -80,6 +85,6 @@ def _merged(component: str, parts: list[Part], phase: str, job: Job) -> Entry:
         component=component,
         bytes=summed(spread(part, job) for part in parts),
         formula=" + ".join(part.formula() for part in parts),
-        tensors=tuple(sorted(tensors.items(), key=lambda item: -item[1])[:LARGEST]),
+        tensors=tuple(sorted(tensors.items(), key=_largest)[:LARGEST]),
         origin=max((part.origin for part in parts), key=ORIGINS.index),
     )

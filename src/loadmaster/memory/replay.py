@@ -6,60 +6,72 @@ two steps (the second is like all later ones) is taken and given back in the ord
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from loadmaster.jobs import optimizers
 from loadmaster.jobs.job import Job
-from loadmaster.memory.allocator import Allocator
+from loadmaster.memory.allocator import Allocator, Block
 from loadmaster.memory.components.optimizer import state_bytes
 from loadmaster.memory.inventory import Held
 from loadmaster.memory.passes import Cost, Events
 
 
 class Replay:
-    """An allocator with the persistent blocks of a job on it."""
+    """An allocator with the persistent blocks of a job on it. Blocks that don't persist are known by a name, or within a
+    layer by the key that its tape gave them."""
 
     def __init__(self, capacity_bytes: int | None = None) -> None:
         self.allocator = Allocator(capacity_bytes)
-        self._kept: set[object] = set()
-        self._live: set[object] = set()
+        self._named: dict[object, Block] = {}
+        self._layers: dict[int, dict[object, Block]] = {}
 
-    def keep(self, name: object, sizes: Iterable[int]) -> None:
+    def keep(self, sizes: Iterable[int]) -> None:
         """Blocks that stay: weights, states, workspaces."""
-        for index, size in enumerate(sizes):
+        for size in sizes:
             if size > 0:
-                self.allocator.malloc((name, index), size)
-                self._kept.add((name, index))
+                self.allocator.take(size)
 
-    def take(self, key: object, size: int) -> None:
+    def take(self, name: object, size: int) -> None:
         """One block until ``give`` or ``drop_rest``."""
-        self.allocator.malloc(key, size)
-        self._live.add(key)
+        self._named[name] = self.allocator.take(size)
 
-    def give(self, key: object) -> None:
+    def give(self, name: object) -> None:
         """Give a block back, if it is there."""
-        if key in self._live:
-            self._live.discard(key)
-            self.allocator.free(key)
+        block = self._named.pop(name, None)
+        if block is not None:
+            self.allocator.give(block)
 
-    def run(self, events: Events, name: Callable[[object], object]) -> None:
-        """Blocks of one pass; ``name`` makes a tape's keys unique."""
+    def run(self, events: Events, index: int) -> None:
+        """Blocks of one pass through a layer: its hidden states and gradients are named, so that its neighbours know them."""
+        take, give = self.allocator.take, self.allocator.give
+        live = self._layers.setdefault(index, {})
         for key, size in events:
-            if size < 0:
-                self.give(name(key))
-            else:
-                self.take(name(key), size)
+            if isinstance(key, str):
+                side, step = _WORDS[key]
+                if size < 0:
+                    self.give((side, index + step))
+                else:
+                    self.take((side, index + step), size)
+            elif size >= 0:
+                live[key] = take(size)
+            elif key in live:
+                give(live.pop(key))
 
     def drop(self, index: int) -> None:
         """Give back what a layer's passes have left: its parameters' gradients."""
-        for key in [k for k in self._live if isinstance(k, tuple) and k[0] == index]:
-            self.give(key)
+        for block in self._layers.pop(index, {}).values():
+            self.allocator.give(block)
 
     def drop_rest(self) -> None:
         """Give back everything that does not persist: gradients at zero_grad, outputs at the end of a step."""
-        for key in sorted(self._live, key=repr):
-            self.allocator.free(key)
-        self._live.clear()
+        for blocks in (self._named, *self._layers.values()):
+            for block in blocks.values():
+                self.allocator.give(block)
+            blocks.clear()
+
+
+_WORDS = {"x": ("h", 0), "out": ("h", 1), "gx": ("g", 0), "gout": ("g", 1)}
+"""What a tape calls its layer's input, output and their gradients → hidden state or gradient, of this layer or the next."""
 
 
 def training(
@@ -77,12 +89,12 @@ def training(
     for step in range(steps):
         replay.take(("h", 0), embedding_bytes)
         for index, cost in enumerate(layers):
-            replay.run(cost.forward_events, _layer(index))
+            replay.run(cost.forward_events, index)
         last = len(layers)
-        replay.run(head.forward_events, _layer(last))
-        replay.run(head.backward_events, _layer(last))
+        replay.run(head.forward_events, last)
+        replay.run(head.backward_events, last)
         for index in range(last - 1, -1, -1):
-            replay.run(layers[index].backward_events, _layer(index))
+            replay.run(layers[index].backward_events, index)
             replay.give(("g", index + 1))
             replay.give(("h", index))
             if streamed:
@@ -100,33 +112,22 @@ def inference(
     """One prefill: forward through ``layers``, each leaving its part of the cache, then the head."""
     replay.take("embedding", embedding_bytes)
     for index, cost in enumerate(layers):
-        replay.run(cost.forward_events, _layer(index))
-        replay.keep(
-            ("cache", index),
-            [cache[index] // 2, cache[index] - cache[index] // 2] if index < len(cache) else [],
-        )
+        replay.run(cost.forward_events, index)
+        if index < len(cache):
+            replay.keep([cache[index] // 2, cache[index] - cache[index] // 2])
         replay.give(("h", index))
     replay.give("embedding")
     if head is not None:
-        replay.run(head.forward_events, _layer(len(layers)))
+        replay.run(head.forward_events, len(layers))
     replay.drop_rest()
-
-
-def _layer(index: int) -> Callable[[object], object]:
-    words = {"x": ("h", index), "out": ("h", index + 1), "gx": ("g", index), "gout": ("g", index + 1)}
-
-    def name(key: object) -> object:
-        return words[key] if isinstance(key, str) else (index, key)
-
-    return name
 
 
 def _step(replay: Replay, trained: list[Held], job: Job, *, first: bool) -> None:
     module = optimizers.find(job.optimizer.name)
     sizes = [(int(h.size_bytes) // h.count, int(state_bytes(job, h)), h.count) for h in trained]
     if first and module.STATES and "optimizer" not in job.offload:
-        for number, (_, state, count) in enumerate(sizes):
-            replay.keep(("state", number), [state // module.STATES] * (module.STATES * count))
+        for _, state, count in sizes:
+            replay.keep([state // module.STATES] * (module.STATES * count))
     total, largest = sum(one * count for one, _, count in sizes), max((one for one, _, _ in sizes), default=0)
     if "optimizer" in job.offload or job.optimizer_in_backward:
         return

@@ -25,12 +25,12 @@ def reserved(spec: ModelSpec, job: Job, allocated: Interval, compute_capability:
 def replayed(
     spec: ModelSpec, job: Job, compute_capability: str | None, capacity_bytes: int | None = None
 ) -> Replay:
-    """The job's blocks on an allocator of ``capacity_bytes``; raises allocator.OutOfMemory where CUDA would."""
+    """The job's blocks on an allocator of ``capacity_bytes``; raises OutOfMemoryError where CUDA would."""
     spec = as_run(spec, job)
     replay = Replay(capacity_bytes)
-    for index, held in enumerate([*parameters(spec, job), *adapters(spec, job)]):
-        replay.keep(("weight", index), [int(held.size_bytes) // held.count] * held.count)
-    run = timeline.at_work(spec, job, compute_capability, detail=True)
+    for held in [*parameters(spec, job), *adapters(spec, job)]:
+        replay.keep([int(held.size_bytes) // held.count] * held.count)
+    run = timeline.detailed(spec, job, compute_capability)
     layers = [cost for stack in run.stacks for cost in stack.layers]
     embedding = int(run.stacks[0].embedding.size_bytes) if run.stacks else 0
     if isinstance(run, Training):

@@ -6,6 +6,8 @@ highest point of a phase is one of its moments. A peak is the largest moment, no
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from loadmaster.jobs.job import Job
 from loadmaster.memory.inference import Inference
 from loadmaster.memory.inventory import as_run
@@ -18,7 +20,18 @@ def moments(
     spec: ModelSpec, job: Job, compute_capability: str | None = None, *, detail: bool
 ) -> list[Moment]:
     """Every candidate for the peak, in the order of a step. ``detail``: with the pieces of each (plain ints only)."""
-    return at_work(spec, job, compute_capability, detail=detail).moments()
+    run = (
+        detailed(as_run(spec, job), job, compute_capability)
+        if detail
+        else at_work(spec, job, compute_capability, detail=False)
+    )
+    return run.moments()
+
+
+@lru_cache(maxsize=4)
+def detailed(spec: ModelSpec, job: Job, compute_capability: str | None) -> Training | Inference:
+    """``at_work`` with the pieces of every tensor, kept for whoever asks next: the entries, then the replay."""
+    return at_work(spec, job, compute_capability, detail=True)
 
 
 def at_work(

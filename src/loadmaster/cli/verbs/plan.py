@@ -56,6 +56,18 @@ def _job(group: argparse._ArgumentGroup) -> None:
     _number(group, "--batch", "sequences at once (micro-batch); default 1")
     _number(group, "--seq", "tokens in a sequence, prompt and answer together; default 2048")
     group.add_argument("--attention", metavar="KIND", help="sdpa (default), flash, efficient, math, eager")
+    group.add_argument(
+        "--quantization",
+        metavar="FORMAT",
+        help=f"of the weights, for qlora (default nf4) and inference: {_formats()}",
+    )
+    group.add_argument(
+        "--framework",
+        metavar="NAME",
+        help="transformers (default; with a version: 'transformers 4.40'), torchtune, litgpt",
+    )
+    _number(group, "--images", "images a sequence, for models that see; default 1")
+    _number(group, "--source-seq", "tokens of the encoder, for encoder-decoders; default as --seq")
 
 
 def _training(group: argparse._ArgumentGroup) -> None:
@@ -70,9 +82,31 @@ def _training(group: argparse._ArgumentGroup) -> None:
     )
     _number(group, "--rank", "rank of LoRA's adapters; default 16")
     group.add_argument("--targets", metavar="A,B", help="modules with adapters; default all-linear")
+    group.add_argument(
+        "--optimizer-in-backward",
+        action="store_true",
+        default=None,
+        help="each gradient is used and freed at once",
+    )
+    group.add_argument(
+        "--offload", metavar="A,B", help="to host memory: optimizer, gradients, activations (of checkpoints)"
+    )
+    group.add_argument(
+        "--compile", action="store_true", default=None, help="torch.compile over model and loss"
+    )
+    group.add_argument(
+        "--hold-outputs",
+        action="store_true",
+        default=None,
+        help="the loop keeps the model's outputs in a variable",
+    )
     _number(group, "--workers", "processes of the data loader; default 0")
     _number(group, "--prefetch", "batches that each holds ready; default 2")
     group.add_argument("--pin-memory", action="store_true", default=None, help="page-locked batches")
+
+
+def _formats() -> str:
+    return "nf4, fp4, int8"
 
 
 def _optimizers() -> str:

@@ -47,7 +47,7 @@ def packed_bytes(held: Held, quantization: Quantization) -> Size:
     one = rounded(ceil_div(values, 2))
     if quantization.double:
         # quant_state: absmax (uint8), its own absmax (float32 per 256), code (256 float32), nf4 code (16), offset.
-        one = one + rounded(scales) + rounded(4 * ceil_div(scales, 256)) + 1024 + 512 + 512
+        one = one + rounded(scales) + rounded(4 * ceil_div(scales, 256)) + 256 * 4 + 512 + 512
     else:
         one = one + rounded(4 * scales) + 512
     return one * held.count

@@ -9,9 +9,10 @@ import msgspec
 
 from loadmaster.errors import BadFileError
 from loadmaster.records import Record
+from loadmaster.units import MIB
 
 Confidence = Literal["high", "medium", "low"]
-LIMIT_BYTES = 64 * 1024 * 1024
+LIMIT_BYTES = 64 * MIB
 """Largest set that is read: a row takes about 2 kB, so this is some 30,000 of them."""
 
 
@@ -100,7 +101,7 @@ def _lines(path: Path) -> list[bytes]:
     except OSError as error:
         raise BadFileError(path, f"cannot be read ({error.strerror or error})") from None
     if len(data) > LIMIT_BYTES:
-        raise BadFileError(path, f"is larger than {LIMIT_BYTES // 1024**2} MiB, which no such set is")
+        raise BadFileError(path, f"is larger than {LIMIT_BYTES // MIB} MiB, which no such set is")
     return data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
 
 

@@ -50,6 +50,7 @@ clean:
 .venv/core.stamp: pyproject.toml constraints.txt .venv/bin/python
 	@echo "installing loadmaster into .venv (without torch)"
 	@$(PIP) install -c constraints.txt -e .
+	@$(BIN)/python -m compileall -q src/loadmaster
 	@touch $@
 
 .venv/dev.stamp: pyproject.toml constraints.txt .venv/bin/python

@@ -17,6 +17,9 @@ PACKED_SOURCE = (
     "8-bit absmax plus a float32 per 256 of them (arXiv:2305.14314 §3)"
 )
 
+CODES = 256
+"""Values of an 8-bit code table (bitsandbytes functional.create_dynamic_map)."""
+
 
 def weights(spec: ModelSpec, job: Job) -> Part:
     """The base model's parameters on the device."""
@@ -47,7 +50,7 @@ def packed_bytes(held: Held, quantization: Quantization) -> Size:
     one = rounded(ceil_div(values, 2))
     if quantization.double:
         # quant_state: absmax (uint8), its own absmax (float32 per 256), code (256 float32), nf4 code (16), offset.
-        one = one + rounded(scales) + rounded(4 * ceil_div(scales, 256)) + 256 * 4 + 512 + 512
+        one = one + rounded(scales) + rounded(4 * ceil_div(scales, 256)) + 4 * CODES + 512 + 512
     else:
         one = one + rounded(4 * scales) + 512
     return one * held.count

@@ -107,6 +107,8 @@ class Attention(Record, kw_only=True, tag=True):
     grouping: Literal["gqa", "repeat", "broadcast"] = "gqa"
     """How fewer key heads meet all query heads under SDPA: its own grouping, copies made before, or broadcasting, which
     leaves only the math path (Falcon 7B)."""
+    wide_softmax: bool = True
+    """Eager attention takes its softmax in float32 (not so in BERT, T5, Whisper, GPT-2 ...)."""
     sdpa: bool = True
     """Whether transformers' class can use scaled_dot_product_attention; without it the default is eager attention."""
     dropout: float = 0.0
@@ -144,6 +146,8 @@ class Mlp(Record, kw_only=True, tag=True):
     activation: str
     projections: tuple[Linear, ...]
     output: Linear
+    dropout: float = 0.0
+    """Of what goes into ``output`` (T5)."""
 
 
 class Experts(Record, kw_only=True, tag=True):
@@ -209,6 +213,8 @@ class Head(Record, kw_only=True):
     per_token: bool = True
     bias: bool = False
     softcap: bool = False
+    upcast: bool = True
+    """The class' own loss casts the logits to float32 (ForCausalLMLoss); T5, Whisper and BART take them as they are."""
     linears: tuple[Linear, ...] = ()
     norms: tuple[tuple[str, Norm], ...] = ()
     extra: tuple[Parameter, ...] = ()

@@ -262,15 +262,15 @@ def _eager(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention) -> Tensor
         scores = ops.add(
             tape, scores, tape.constant(run.queries * _seen(run, spec), scores.dtype), "masked scores"
         )
-    weights = _sink_softmax(run, scores, spec, size) if spec.sinks else _softmax(run, scores, q.dtype)
+    weights = _sink_softmax(run, scores, spec, size) if spec.sinks else _softmax(run, scores, q.dtype, spec)
     del scores
     weights = ops.dropout(tape, weights, run.dropout(spec.dropout), "attention dropout")
     out = ops.matmul(tape, weights, v, run.rows * spec.heads * spec.value_dim, "attention output")
     return ops.copy(tape, out, "attention output contiguous")
 
 
-def _softmax(run: Run, scores: Tensor, dtype: str) -> Tensor:
-    weights = ops.softmax(run.tape, scores, "attention weights", "float32")
+def _softmax(run: Run, scores: Tensor, dtype: str, spec: Attention) -> Tensor:
+    weights = ops.softmax(run.tape, scores, "attention weights", "float32" if spec.wide_softmax else None)
     return ops.cast(run.tape, weights, dtype, "attention weights")
 
 

@@ -24,26 +24,24 @@ def feedforward(run: Run, x: Tensor, spec: FeedForward) -> Tensor:
 def mlp(run: Run, x: Tensor, spec: Mlp, rows: Size | None = None) -> Tensor:
     """``down(act(gate(x)) * up(x))``, or ``down(act(up(x)))``."""
     rows = run.rows if rows is None else rows
-    if not spec.gated:
-        inner = activation(run, run.linear(x, spec.projections[0], rows), spec.activation)
-        return run.linear(inner, spec.output, rows)
-    if len(spec.projections) == 1:
-        both = run.linear(x, spec.projections[0], rows)
-        gate, up = run.tape.view(both, rows * spec.width), run.tape.view(both, rows * spec.width)
-        del both
-        inner = gated(run, gate, up, spec.activation)
-        del gate, up
-        return run.linear(inner, spec.output, rows)
-    if run.job.compile:
-        gate = run.linear(x, spec.projections[0], rows)
-        inner = ops.gated_product(run.tape, gate, run.linear(x, spec.projections[1], rows))
-        del gate
-        return run.linear(inner, spec.output, rows)
-    acted = activation(run, run.linear(x, spec.projections[0], rows), spec.activation)
-    up = run.linear(x, spec.projections[1], rows)
-    inner = ops.mul(run.tape, acted, up, "gated product")
-    del acted, up
+    inner = ops.dropout(run.tape, _inner(run, x, spec, rows), run.dropout(spec.dropout))
     return run.linear(inner, spec.output, rows)
+
+
+def _inner(run: Run, x: Tensor, spec: Mlp, rows: Size) -> Tensor:
+    """What goes into the output projection."""
+    first = run.linear(x, spec.projections[0], rows)
+    if not spec.gated:
+        return activation(run, first, spec.activation)
+    if len(spec.projections) == 1:
+        gate, up = run.tape.view(first, rows * spec.width), run.tape.view(first, rows * spec.width)
+        del first
+        return gated(run, gate, up, spec.activation)
+    if run.job.compile:
+        return ops.gated_product(run.tape, first, run.linear(x, spec.projections[1], rows))
+    acted = activation(run, first, spec.activation)
+    del first
+    return ops.mul(run.tape, acted, run.linear(x, spec.projections[1], rows), "gated product")
 
 
 def gated(run: Run, gate: Tensor, up: Tensor, name: str) -> Tensor:

@@ -56,7 +56,7 @@ def loss(run: Run, x: Tensor, head: Head, held: list[Tensor], *, pooled: bool = 
     y = _returned(run, logits(run, x, head, run.rows), held)
     if run.job.compile:
         return _compiled_cross_entropy(run.tape, y)
-    return _cross_entropy(run.tape, y, upcast=kind == "hf")
+    return _cross_entropy(run.tape, y, upcast=kind == "hf" and head.upcast)
 
 
 def _returned(run: Run, y: Tensor, held: list[Tensor]) -> Tensor:

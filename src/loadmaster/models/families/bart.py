@@ -19,6 +19,7 @@ def _attention(of: Shape, prefix: str, *, causal: bool, cross: bool = False) -> 
         qkv_bias=True,
         out_bias=True,
         position="learned",
+        wide_softmax=False,
         causal=causal,
         cross=cross,
     )
@@ -67,4 +68,4 @@ def read(config: Config) -> ModelSpec:
     config.ignore("num_hidden_layers", "tie_word_embeddings", "add_bias_logits", "add_final_layer_norm")
     config.ignore("normalize_before", "normalize_embedding", "num_labels", "static_position_embeddings")
     config.report_unknown()
-    return assemble(config, towers, Head(vocab=vocab, inputs=towers[1].hidden, tied=True))
+    return assemble(config, towers, Head(vocab=vocab, inputs=towers[1].hidden, tied=True, upcast=False))

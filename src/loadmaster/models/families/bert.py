@@ -19,6 +19,7 @@ def block(of: Shape, names: tuple[str, str, str] = ("query", "key", "value")) ->
         qkv_bias=True,
         position="learned",
         causal=False,
+        wide_softmax=False,
     )
     output = Linear(
         name="attention.output.dense", inputs=of.heads * of.head_dim, outputs=of.hidden, bias=True

@@ -37,7 +37,13 @@ def read(config: Config) -> ModelSpec:
     config.ignore("apply_layernorm", "reshape_hidden_states")
     block = Block(
         mixer=attention(
-            of, prefix="attention", qkv_bias=bias, out_bias=True, position="learned", causal=False
+            of,
+            prefix="attention",
+            qkv_bias=bias,
+            out_bias=True,
+            position="learned",
+            causal=False,
+            wide_softmax=False,
         ),
         feedforward=_feedforward(config, of.hidden, of.width, of.activation),
         norms=(

@@ -31,6 +31,7 @@ def read(config: Config) -> ModelSpec:
             out_bias=True,
             position="learned",
             causal=False,
+            wide_softmax=False,
         ),
         feedforward=plain_mlp(of.hidden, of.width, of.activation, prefix="ffn", names=("lin1", "lin2")),
         norms=(

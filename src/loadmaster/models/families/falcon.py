@@ -29,6 +29,7 @@ def text(config: Config, root: str = "transformer", head: str = "lm_head") -> tu
             output="dense",
             qkv_bias=bias,
             out_bias=bias,
+            wide_softmax=False,
             position="alibi" if config.flag("alibi", default=False) else "rope",
             cached_heads=heads if new else None,
             grouping="repeat" if new else "broadcast",

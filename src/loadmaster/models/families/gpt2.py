@@ -27,6 +27,7 @@ def text(config: Config, root: str = "transformer", head: str = "lm_head") -> tu
             qkv_bias=True,
             out_bias=True,
             position="learned",
+            wide_softmax=False,
         ),
         feedforward=plain_mlp(hidden, width, of.activation, names=("c_fc", "c_proj")),
         norms=(("pre_mixer", layer_norm("ln_1", hidden)), ("pre_feedforward", layer_norm("ln_2", hidden))),

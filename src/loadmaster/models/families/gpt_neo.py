@@ -38,7 +38,13 @@ def text(config: Config, root: str = "transformer", head: str = "lm_head") -> tu
         name: Block(
             name=name,
             mixer=attention(
-                of, prefix="attn.attention", output="out_proj", out_bias=True, position="learned", window=seen
+                of,
+                prefix="attn.attention",
+                output="out_proj",
+                out_bias=True,
+                position="learned",
+                window=seen,
+                wide_softmax=False,
             ),
             feedforward=plain_mlp(hidden, width, of.activation, names=("c_fc", "c_proj")),
             norms=(

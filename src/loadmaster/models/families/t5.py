@@ -6,6 +6,7 @@ from loadmaster.models.assembly import assemble
 from loadmaster.models.builders import Shape, attention, dropped, gated_mlp, plain_mlp, rms, shape
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Attention, Block, Embedding, Head, Mlp, ModelSpec, Norm, Parameter, Tower
+from loadmaster.records import replace
 
 _NAMES = ("q", "k", "v")
 
@@ -30,6 +31,7 @@ def _attention(of: Shape, buckets: int, *, first: bool, causal: bool) -> Attenti
         names=_NAMES,
         output="o",
         position="relative",
+        wide_softmax=False,
         causal=causal,
         extra=(table,) if first else (),
     )
@@ -49,6 +51,7 @@ def tower(config: Config, of: Shape, layers: int, *, name: str, cross: bool, emb
             names=_NAMES,
             output="o",
             position="none",
+            wide_softmax=False,
             causal=False,
             cross=True,
         )
@@ -62,7 +65,7 @@ def tower(config: Config, of: Shape, layers: int, *, name: str, cross: bool, emb
                 name="first" if first else "layer",
                 mixer=_attention(of, buckets, first=first, causal=cross),
                 cross=other,
-                feedforward=_feedforward(of, kind, last),
+                feedforward=replace(_feedforward(of, kind, last), dropout=chance),
                 norms=norms,
             ),
             chance,
@@ -114,5 +117,5 @@ def read(config: Config) -> ModelSpec:
     )
     tied = config.flag("tie_word_embeddings", default=True)
     config.report_unknown()
-    head = Head(vocab=of.vocab or config.count("vocab_size"), inputs=of.hidden, tied=tied)
+    head = Head(upcast=False, vocab=of.vocab or config.count("vocab_size"), inputs=of.hidden, tied=tied)
     return assemble(config, towers, head)

@@ -17,6 +17,7 @@ def _attention(of: Shape, prefix: str, *, causal: bool, cross: bool = False) -> 
         qkv_bias=(True, False, True),
         out_bias=True,
         position="learned",
+        wide_softmax=False,
         causal=causal,
         cross=cross,
     )
@@ -91,4 +92,6 @@ def read(config: Config) -> ModelSpec:
         "num_hidden_layers", "classifier_proj_size", "use_weighted_layer_sum", "tie_word_embeddings"
     )
     config.report_unknown()
-    return assemble(config, [front, back], Head(name="proj_out", vocab=vocab, inputs=of.hidden, tied=True))
+    return assemble(
+        config, [front, back], Head(name="proj_out", vocab=vocab, inputs=of.hidden, tied=True, upcast=False)
+    )

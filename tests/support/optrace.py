@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -79,15 +80,16 @@ def to_fake(model: Any, mode: FakeTensorMode) -> Any:
 
 
 def build(
-    config: dict[str, Any], dtype: str, attention: str, mode: FakeTensorMode, rank: int | None = None
-) -> Any:
-    """transformers' causal model of a config, with PEFT's LoRA on all linear layers if ``rank`` is given."""
+    config: dict[str, Any], dtype: str, attention: str, mode: FakeTensorMode, rank: int | None = None,
+    auto: str = "AutoModelForCausalLM",
+) -> Any:  # fmt: skip
+    """transformers' model of a config, with PEFT's LoRA on all linear layers if ``rank`` is given."""
     fields = {k: v for k, v in config.items() if not k.startswith("_")}
     cfg = transformers.AutoConfig.for_model(**fields)
     cfg._attn_implementation = attention
     cfg.use_cache = False
     with torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(cfg, dtype=getattr(torch, dtype))
+        model = getattr(transformers, auto).from_config(cfg, dtype=getattr(torch, dtype))
         if rank is not None:
             import peft
 
@@ -106,10 +108,11 @@ class Peaks(dict[str, int]):
 def train(
     config: dict[str, Any], batch: int, seq: int, *, dtype: str = "bfloat16", autocast: bool = False,
     checkpointing: bool = False, attention: str = "sdpa", rank: int | None = None, implementation: str = "foreach",
+    auto: str = "AutoModelForCausalLM", inputs: Callable[[], dict[str, Any]] | None = None,
 ) -> Peaks:  # fmt: skip
     """Two training steps; the peaks of the second, when the optimizer's states exist."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    model = build(config, dtype, attention, mode, rank)
+    model = build(config, dtype, attention, mode, rank, auto)
     model.train()
     if checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
@@ -127,7 +130,9 @@ def train(
             for _ in range(2):
                 tracer.mark()
                 with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
-                    loss = model(input_ids=ids, labels=ids).loss
+                    out = model(**(inputs() if inputs else {"input_ids": ids, "labels": ids}))
+                    loss = out.loss if out.get("loss") is not None else out[0].float().sum()
+                    del out
                 peaks["forward"] = tracer.peak
                 tracer.mark()
                 loss.backward()

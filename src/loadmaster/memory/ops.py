@@ -232,8 +232,10 @@ def rms_norm(
     *,
     plus_one: bool = False,
     wide_scale: bool = False,
+    narrow: bool = False,
 ) -> Tensor:
-    """transformers' LlamaRMSNorm.forward, operator by operator (``plus_one``: Gemma's, ``wide_scale``: OLMo 2's)."""
+    """transformers' LlamaRMSNorm.forward, operator by operator (``plus_one``: Gemma's, ``wide_scale``: OLMo 2's,
+    ``narrow``: T5's)."""
     dtype = x.dtype
     wide = cast(tape, x, "float32", f"{name} float32 copy")
     square = elementwise(tape, wide, f"{name} pow", scratch=2)
@@ -241,7 +243,7 @@ def rms_norm(
     del square
     inverse = elementwise(tape, mean, f"{name} rsqrt", keeps="output")
     del mean
-    normed = mul(tape, wide, inverse, f"{name} normed float32")
+    normed = mul(tape, x if narrow else wide, inverse, f"{name} normed float32")
     del wide, inverse
     if weight is not None and wide_scale:
         scaled = mul(tape, weight, normed, f"{name} scaled", elements=x.elements)

@@ -89,6 +89,11 @@ def rms(name: str, size: int, *, plus_one: bool = False, weight: bool = True, wi
     return Norm(kind="rms", size=size, name=name, plus_one=plus_one, weight=weight, wide_scale=wide)
 
 
+def t5_norm(name: str, size: int) -> Norm:
+    """T5LayerNorm: an RMS norm whose statistics alone are in float32."""
+    return Norm(kind="rms", size=size, name=name, narrow=True)
+
+
 def layer_norm(name: str, size: int, *, bias: bool = True, weight: bool = True) -> Norm:
     """torch.nn.LayerNorm, one kernel."""
     return Norm(kind="layer", size=size, name=name, bias=bias, weight=weight, native=True)

@@ -58,6 +58,8 @@ class Norm(Record, kw_only=True):
     native: bool = False
     plus_one: bool = False
     """Gemma's RMSNorm multiplies by (1 + weight) in float32, before casting back."""
+    narrow: bool = False
+    """Only the statistics are in float32; the values themselves are multiplied as they come (T5)."""
     wide_scale: bool = False
     """The weight multiplies the float32 values, and the product is cast back (OLMo 2, gpt-oss)."""
     name: str = ""

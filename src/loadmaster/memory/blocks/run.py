@@ -90,7 +90,14 @@ class Run:
         )
         if norm.kind == "rms" and not norm.native and not self.job.compile:
             return ops.rms_norm(
-                self.tape, x, weight, rows, name, plus_one=norm.plus_one, wide_scale=norm.wide_scale
+                self.tape,
+                x,
+                weight,
+                rows,
+                name,
+                plus_one=norm.plus_one,
+                wide_scale=norm.wide_scale,
+                narrow=norm.narrow,
             )
         bias = (
             self.tape.parameter(f"{name}.bias", norm.size, dtype, trainable=not self.frozen)

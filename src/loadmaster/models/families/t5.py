@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loadmaster.models.assembly import assemble
-from loadmaster.models.builders import Shape, attention, dropped, gated_mlp, plain_mlp, rms, shape
+from loadmaster.models.builders import Shape, attention, dropped, gated_mlp, plain_mlp, shape, t5_norm
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Attention, Block, Embedding, Head, Mlp, ModelSpec, Norm, Parameter, Tower
 from loadmaster.records import replace
@@ -42,7 +42,7 @@ def tower(config: Config, of: Shape, layers: int, *, name: str, cross: bool, emb
     buckets = config.count("relative_attention_num_buckets", default=32)
     # mT5 was gated from the start (transformers: configuration_mt5.py).
     kind = config.text("feed_forward_proj", default="gated-gelu" if config.model_type == "mt5" else "relu")
-    norms: tuple[tuple[str, Norm], ...] = (("pre_mixer", rms("layer.0.layer_norm", of.hidden)),)
+    norms: tuple[tuple[str, Norm], ...] = (("pre_mixer", t5_norm("layer.0.layer_norm", of.hidden)),)
     other = None
     if cross:
         other = attention(
@@ -55,9 +55,9 @@ def tower(config: Config, of: Shape, layers: int, *, name: str, cross: bool, emb
             causal=False,
             cross=True,
         )
-        norms = (*norms, ("pre_cross", rms("layer.1.layer_norm", of.hidden)))
+        norms = (*norms, ("pre_cross", t5_norm("layer.1.layer_norm", of.hidden)))
     last = 2 if cross else 1
-    norms = (*norms, ("pre_feedforward", rms(f"layer.{last}.layer_norm", of.hidden)))
+    norms = (*norms, ("pre_feedforward", t5_norm(f"layer.{last}.layer_norm", of.hidden)))
     chance = config.chance("dropout_rate", default=0.1)
     blocks = tuple(
         dropped(
@@ -85,7 +85,7 @@ def tower(config: Config, of: Shape, layers: int, *, name: str, cross: bool, emb
         blocks=blocks if layers > 1 else blocks[:1],
         layout=(0,) + (1,) * (layers - 1),
         embeddings=(table,) if table else (),
-        norms=(("final", rms(f"{name}.final_layer_norm", of.hidden)),),
+        norms=(("final", t5_norm(f"{name}.final_layer_norm", of.hidden)),),
     )
 
 

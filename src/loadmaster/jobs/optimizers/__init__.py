@@ -1,36 +1,38 @@
 """Optimizers, one file each: which state tensors a parameter gets, and what a step allocates besides.
 
-A file has NAME, IMPLEMENTATIONS (the default on CUDA first), STATES (state tensors a parameter), SOURCE,
-``state_bytes(elements, dtype)`` for one parameter tensor and ``step_bytes(implementation, total, largest)``, the
-highest temporary of a step, where total and largest are the state bytes of one moment over all trained parameters and
-of the largest one.
+A file has NAME, IMPLEMENTATIONS (the default on CUDA first), SOURCE, ``states(tensor, how)``, the bytes of each state tensor
+of one trained tensor, and ``step_bytes(tensors, how)``, the highest temporary of a step over all of them. ``paged(tensor,
+how)``, where there is one, says how much of the states is in memory that PyTorch doesn't count; ``states_wide`` and
+``paged_wide`` what they are for a tensor that a library exempts from 8 bits.
 """
 
 from __future__ import annotations
 
 import difflib
 import importlib
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
 from loadmaster.errors import UnknownNameError
 
 _ALIASES = {
-    "adam": "adamw",
-    "adamw_torch": "adamw",
-    "adamw8bit": "adamw_8bit",
-    "adamw_bnb_8bit": "adamw_8bit",
-    "adam8bit": "adamw_8bit",
-    "sgd_momentum": "sgdm",
-    "momentum": "sgdm",
-}
+    "adam": "adamw", "adamw_torch": "adamw", "adamw_torch_fused": "adamw",
+    "adamw8bit": "adamw_8bit", "adamw_bnb_8bit": "adamw_8bit", "adam8bit": "adamw_8bit", "adam_8bit": "adamw_8bit",
+    "sgd_momentum": "sgdm", "momentum": "sgdm",
+    "lion_32bit": "lion", "lion8bit": "lion_8bit",
+    "paged_adamw_32bit": "paged_adamw", "pagedadamw": "paged_adamw", "pagedadamw32bit": "paged_adamw",
+    "pagedadamw8bit": "paged_adamw_8bit", "galore": "galore_adamw", "sophiag": "sophia",
+}  # fmt: skip
 
 
-def names() -> list[str]:
+@cache
+def names() -> tuple[str, ...]:
     """Every optimizer that has a file here."""
-    return sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
+    return tuple(sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py")))
 
 
+@cache
 def find(name: str) -> ModuleType:
     """The file of an optimizer; raises UnknownNameError with the nearest names."""
     key = name.lower().replace("-", "_")

@@ -12,7 +12,8 @@ from loadmaster.arrays import Size
 from loadmaster.jobs.job import Job
 from loadmaster.memory import ops
 from loadmaster.memory.blocks import head as heads
-from loadmaster.memory.blocks.layer import layer
+from loadmaster.memory.blocks.diffusion import diffusion_layer
+from loadmaster.memory.blocks.layer import layer as token_layer
 from loadmaster.memory.blocks.run import Run
 from loadmaster.memory.parts import Part, counted
 from loadmaster.memory.tape import Node, Tape, Tensor
@@ -44,6 +45,13 @@ class Cost:
     """What of the head's logits outlives its backward, in the loop's own variable."""
     forward_events: Events = field(default_factory=list)
     backward_events: Events = field(default_factory=list)
+
+
+def layer(run: Run, x: Tensor, block: Block, *, cached: bool = False) -> Tensor:
+    """One layer of a text-like tower, or of a diffusion transformer (its norms come from the time step)."""
+    if block.modulated:
+        return diffusion_layer(run, x, block)
+    return token_layer(run, x, block, cached=cached)
 
 
 def training_layer(

@@ -58,7 +58,13 @@ class Stack:
 
 def towers(spec: ModelSpec) -> list[Tower]:
     """The towers that run, in order: those before the decoder feed it."""
-    return [t for t in spec.towers if t.modality in TEXT_LIKE and t.layout]
+    denoisers = [t for t in spec.towers if t.modality == "image_latent" and t.layout and not _planes(t)]
+    return denoisers or [t for t in spec.towers if t.modality in TEXT_LIKE and t.layout]
+
+
+def _planes(tower: Tower) -> bool:
+    """Whether its blocks work on image planes (UNet): those are not run here yet."""
+    return any(block.convolutions for block in tower.blocks)
 
 
 def not_run(spec: ModelSpec) -> list[Tower]:

@@ -186,6 +186,8 @@ class Block(Record, kw_only=True):
     norms: tuple[tuple[str, Norm], ...] = ()
     parallel: bool = False
     post_norm: bool = False
+    modulated: bool = False
+    """Its norms are scaled and shifted, and what it adds is gated, by vectors of the time step (diffusion transformers)."""
     linears: tuple[Linear, ...] = ()
     convolutions: tuple[Convolution, ...] = ()
     extra: tuple[Parameter, ...] = ()

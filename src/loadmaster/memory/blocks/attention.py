@@ -20,10 +20,26 @@ from loadmaster.models.spec import Attention
 def attention(run: Run, x: Tensor, spec: Attention, *, cached: bool = False) -> Tensor:
     """The mixer's output for input ``x`` (rows × hidden). ``cached``: new keys and values go to a KV cache, whose bytes
     are counted elsewhere; in a first pass they are the cache."""
-    q, k, v = _latent(run, x, spec) if spec.latent is not None else _projected(run, x, spec)
+    q, k, v = _latent(run, x, spec) if spec.latent is not None else projected(run, x, spec)
     del x
     if cached and k is not None and v is not None:
         k, v = run.tape.constant(k.elements, k.dtype), run.tape.constant(v.elements, v.dtype)
+    out = attend(run, q, k, v, spec)
+    del q, k, v
+    if spec.gated_output:
+        gate = run.tape.new(out.elements, out.dtype, "gate")
+        out = ops.mul(
+            run.tape,
+            out,
+            ops.elementwise(run.tape, gate, "sigmoid gate", keeps="output"),
+            "gated attention output",
+        )
+        del gate
+    return run.linear(out, spec.output)
+
+
+def attend(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention) -> Tensor:
+    """The kernel's output, laid out for the output projection."""
     kind = kernel(run, spec, q.dtype)
     if kind == "eager" and (len(spec.projections) == 1 or spec.latent is not None):
         v = ops.copy(run.tape, v, "value flattened")  # matmul copies a slice of a larger projection
@@ -32,12 +48,7 @@ def attention(run: Run, x: Tensor, spec: Attention, *, cached: bool = False) -> 
     if kind == "flash" and _joined(spec):
         # The kernel's result has the query's memory layout; joined queries are head-major, so it is laid out anew.
         out = ops.copy(run.tape, out, "attention output contiguous")
-    if spec.gated_output:
-        gate = ops.elementwise(
-            run.tape, run.tape.new(out.elements, out.dtype, "gate"), "sigmoid gate", keeps="output"
-        )
-        out = ops.mul(run.tape, out, gate, "gated attention output")
-    return run.linear(out, spec.output)
+    return out
 
 
 def kernel(run: Run, spec: Attention, dtype: str) -> AttentionKind:
@@ -76,7 +87,8 @@ def grouped(spec: Attention) -> bool:
     return spec.heads != spec.kv_heads and spec.head_dim == spec.value_dim <= 256
 
 
-def _projected(run: Run, x: Tensor, spec: Attention) -> tuple[Tensor, Tensor, Tensor]:
+def projected(run: Run, x: Tensor, spec: Attention) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values, normed and with their positions, as the kernel takes them."""
     tape, rows = run.tape, run.rows
     kv_rows = run.batch * run.source if spec.cross else rows
     if run.facts.lora == "litgpt" and len(spec.projections) == 3 and not spec.cross:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from loadmaster.arrays import Size
 from loadmaster.jobs.job import Job
+from loadmaster.jobs.quantizations import find, scratch_bytes
 from loadmaster.memory import ops
 from loadmaster.memory.inventory import matches
 from loadmaster.memory.tape import Grads, Tape, Tensor
@@ -38,6 +39,10 @@ class Run:
         self.weights = job.precision.weights
         self.compute = job.compute_dtype
         self.facts = job.facts
+        format_ = None if job.quantization is None else find(job.quantization.dtype)
+        self.packed = format_ is not None and "layer" in format_.PACKS
+        """Whether linear layers are packed."""
+        self.unpacks: tuple[str, ...] = () if format_ is None else format_.UNPACKS
         if job.quantization is not None and job.quantization.upcast_rest and job.training:
             self.residual = "float32"
         else:
@@ -60,7 +65,7 @@ class Run:
         rows = self.rows if rows is None else rows
         outputs = rows * layer.outputs
         lora = self.job.lora if adapted and self.job.training and targeted(self.job, layer) else None
-        if self.job.quantization is not None and quantised:
+        if self.packed and quantised:
             y = self._quantised(x, layer, outputs)
             return y if lora is None else self._adapter_4bit(x, y, layer, rows, outputs)
         weight = self.tape.parameter(
@@ -165,15 +170,18 @@ class Run:
 
     def _quantised(self, x: Tensor, layer: Linear, outputs: Size) -> Tensor:
         # bitsandbytes MatMul4Bit: the weight is unpacked to the compute format in forward and again in backward;
-        # nothing but the packed weight is saved. Linear4bit.forward casts its input and its result.
+        # nothing but the packed weight is saved. Linear4bit.forward casts its input and its result. Other kernels read
+        # packed weights in forward, with scratch of their own.
         quantization = self.job.quantization
         assert quantization is not None
         before, compute = x.dtype, self.tape.autocast or quantization.compute
         x = ops.cast(self.tape, x, compute, f"{layer.name} input")
         weight, stored = layer.inputs * layer.outputs, self.facts.unpacks_as
-        unpacked = _unpacked(self.tape, weight, compute, stored)
+        unpacked = _unpacked(self.tape, weight, compute, stored) if "forward" in self.unpacks else None
+        scratch = scratch_bytes(layer.inputs, layer.outputs, outputs // layer.outputs, quantization)
+        own = None if isinstance(scratch, int) and not scratch else self._scratch(scratch)
         y = self.tape.new(outputs, compute, f"{layer.name} output")
-        del unpacked
+        del unpacked, own
         elements = x.elements
 
         def backward(t: Tape, g: Grads, s: list[Tensor]) -> Sequence[Tensor | None]:
@@ -185,6 +193,9 @@ class Run:
         saved = [x] if self.facts.saves_quantised_input else []
         y = self.tape.record("linear4bit", [x], y, saved, backward)
         return y if self.tape.autocast else ops.cast(self.tape, y, before, f"{layer.name} output")
+
+    def _scratch(self, size: Size) -> Tensor:
+        return self.tape.new(size, "uint8", "kernel of packed weights", tag="dequantised weights")
 
 
 def _unpacked(tape: Tape, weight: Size, compute: str, stored: str | None) -> Tensor:

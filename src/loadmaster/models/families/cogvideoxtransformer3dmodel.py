@@ -20,6 +20,7 @@ def _block(width: int, heads: int, time: int) -> Block:
     # Each norm's shift, scale and gate for video and for text: six vectors of the width.
     shifts = [Linear(name=f"norm{part}.linear", inputs=time, outputs=6 * width, bias=True) for part in (1, 2)]
     return Block(
+        modulated=True,
         mixer=attention,
         feedforward=feedforward("ff", width),
         norms=(

@@ -40,6 +40,7 @@ def _double(width: int, heads: int, inner: int) -> Block:
     other = _swiglu("ff_context", width, inner)
     text = [replace(linear, role="mlp") for linear in (*other.projections, other.output)]
     return Block(
+        modulated=True,
         name="double",
         mixer=attention,
         feedforward=_swiglu("ff", width, inner),
@@ -53,7 +54,12 @@ def _single(width: int, heads: int, inner: int) -> Block:
     # One matrix makes queries, keys, values and the feed-forward's two halves; one takes both results back.
     fused = Linear(name="attn.to_qkv_mlp_proj", inputs=width, outputs=3 * width + 2 * inner)
     output = Linear(name="attn.to_out", inputs=width + inner, outputs=width)
-    return Block(name="single", mixer=replace(attention, projections=(fused,), output=output), parallel=True)
+    return Block(
+        modulated=True,
+        name="single",
+        mixer=replace(attention, projections=(fused,), output=output),
+        parallel=True,
+    )
 
 
 def component(config: Config, name: str) -> tuple[Tower, Tower]:

@@ -20,6 +20,7 @@ def _double(width: int, heads: int) -> Block:
     attention, added, norms = joint_attention("attn", width, heads, normed=True)
     shifts = [modulation(name, width, 6) for name in ("norm1", "norm1_context")]
     return Block(
+        modulated=True,
         name="double",
         mixer=attention,
         feedforward=feedforward("ff", width),
@@ -34,6 +35,7 @@ def _single(width: int, heads: int) -> Block:
     # Attention and feed-forward share the output matrix.
     output = Linear(name="proj_out", inputs=width + inner, outputs=width, bias=True)
     return Block(
+        modulated=True,
         name="single",
         mixer=replace(attention, output=output),
         linears=(

@@ -39,6 +39,7 @@ def _block(width: int, heads: int, *, normed: bool, dual: bool, last: bool) -> B
     if not last:
         linears += context_feedforward(width)
     return Block(
+        modulated=True,
         name=f"joint{'_dual' if dual else ''}{'_last' if last else ''}",
         mixer=attention,
         feedforward=feedforward("ff", width),

@@ -154,6 +154,9 @@ def _training_tokens(row: Row, spec: ModelSpec, assumed: list[str]) -> int:
     image = row.image or {}
     if isinstance(image.get("tokens"), int):
         return int(image["tokens"])
+    latent, text = image.get("latent_tokens"), image.get("text_tokens")
+    if isinstance(latent, int) and isinstance(text, int):
+        return latent + text
     if image:
         raise Unmapped("pictures of this model aren't counted as tokens")
     if row.seq_len is not None:

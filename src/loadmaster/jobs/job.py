@@ -19,10 +19,13 @@ LossKind = Literal["hf", "native", "chunked", "fused"]
 
 
 class Precision(Record, kw_only=True):
-    """Number formats: of the weights kept on the device, and of autocast if it is on (None: it is off)."""
+    """Number formats: of the weights kept on the device, of autocast if it is on (None: it is off), of the optimizer's own
+    copy of 16-bit weights (``master``), and of the buffer that gradients are added up in (None: the weights' own)."""
 
     weights: str = "bfloat16"
     autocast: str | None = None
+    master: str | None = None
+    gradients: str | None = None
 
 
 class Optimizer(Record, kw_only=True):
@@ -30,6 +33,8 @@ class Optimizer(Record, kw_only=True):
 
     name: str = "adamw"
     implementation: Literal["for-loop", "foreach", "fused"] = "foreach"
+    rank: int | None = None
+    """Of GaLore's projections; None: its usual one."""
 
 
 class Lora(Record, kw_only=True):
@@ -43,15 +48,18 @@ class Lora(Record, kw_only=True):
 
 
 class Quantization(Record, kw_only=True):
-    """How frozen weights are packed on loading (bitsandbytes Linear4bit, arXiv:2305.14314 §3): values per absmax scale,
-    and with ``double`` the scales quantised again to 8 bits in groups of 256."""
+    """How frozen weights are packed: ``dtype`` is a file in ``jobs/quantizations``, which makes these from words (``named``).
+    ``block``: values to a scale, where the format leaves a choice; ``double``: the scales are packed too (bitsandbytes, groups
+    of 256); ``variant``: which of the format's kernels or types. The default is QLoRA's (arXiv:2305.14314 §3)."""
 
-    dtype: Literal["nf4", "fp4", "int8"] = "nf4"
+    dtype: str = "nf4"
+    bits: int = 4
     block: int = 64
     double: bool = True
     compute: str = "bfloat16"
     upcast_rest: bool = True
     """prepare_model_for_kbit_training: what stays unquantised (embedding, norms, head) becomes float32."""
+    variant: str | None = None
 
 
 class Layout(Record, kw_only=True):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 from loadmaster import dtypes
 from loadmaster.errors import BadValueError, UnknownNameError
-from loadmaster.jobs import optimizers
+from loadmaster.jobs import optimizers, quantizations
 from loadmaster.jobs.frameworks import Facts, facts
 from loadmaster.jobs.job import (
     AttentionKind,
@@ -29,8 +29,13 @@ PRECISIONS = {
     "amp": Precision(weights="float32", autocast="bfloat16"),
     "bf16": Precision(weights="bfloat16"),
     "fp16": Precision(weights="float16"),
+    "bf16-master": Precision(weights="bfloat16", master="float32"),
+    "fp16-master": Precision(weights="float16", master="float32"),
+    "megatron": Precision(weights="bfloat16", master="float32", gradients="float32"),
 }
-"""What ``--precision`` can be; ``amp`` is autocast to bfloat16 over float32 weights."""
+"""What ``--precision`` can be. ``amp`` is autocast to bfloat16 over float32 weights; ``-master``: 16-bit weights, of which
+the optimizer keeps float32 copies (apex O2, DeepSpeed: 16 bytes a parameter); ``megatron``: and adds gradients up in
+float32 (18 bytes)."""
 
 MANY = 10**6
 LIMITS = {
@@ -61,6 +66,7 @@ class Words(Record, kw_only=True):
     grad_accumulation: int = 1
     optimizer: str = "adamw"
     optimizer_implementation: str | None = None
+    optimizer_rank: int | None = None
     optimizer_in_backward: bool = False
     checkpointing: str = "none"
     attention: str = "sdpa"
@@ -103,15 +109,16 @@ def make_job(**given: Any) -> Job:
             "method", method, "full when task is infer or serve: adapters only exist in training"
         )
     known = facts(said.framework)
+    precision = _precision(said.precision, method=method, training=training)
     seq = whole("seq", 2048 if said.seq is None else said.seq, "seq_len")
     return Job(
         task=said.task,  # type: ignore[arg-type]
         method=method,  # type: ignore[arg-type]
-        precision=_precision(said.precision, method=method, training=training),
+        precision=precision,
         micro_batch=whole("batch", said.batch, "micro_batch"),
         seq_len=seq,
         grad_accumulation=whole("grad_accumulation", said.grad_accumulation, "grad_accumulation"),
-        optimizer=_optimizer(said, known),
+        optimizer=_optimizer(said, known, master=precision.master is not None),
         optimizer_in_backward=truth("optimizer_in_backward", said.optimizer_in_backward),
         lora=_lora(said, method),
         quantization=_quantization(said, method),
@@ -173,8 +180,14 @@ def _quantization(said: Words, method: str) -> Quantization | None:
         raise BadValueError(
             "quantization", said.quantization, "none unless method is qlora or task is infer or serve"
         )
-    kind = choose("quantization", said.quantization, get_args(get_type_hints(Quantization)["dtype"]))
-    return Quantization(dtype=kind)  # type: ignore[arg-type]
+    if not isinstance(said.quantization, str):
+        raise BadValueError("quantization", said.quantization, "a name")
+    half = method != "qlora" and said.precision in ("fp16", PRECISIONS["fp16"])
+    found = quantizations.named(said.quantization, compute="float16" if half else "bfloat16")
+    module = quantizations.find(found.dtype)
+    if said.task in ("train", "finetune") and not module.TRAINABLE:
+        raise BadValueError("quantization", said.quantization, "a format that adapters can be trained on")
+    return found
 
 
 def _offload(given: str | tuple[str, ...] | None) -> tuple[str, ...]:
@@ -236,11 +249,20 @@ def _precision(precision: str | Precision | None, *, method: str, training: bool
     return PRECISIONS[choose("precision", precision, tuple(PRECISIONS))]
 
 
-def _optimizer(said: Words, known: Facts) -> Optimizer:
+def recipe_implementation(known: Facts, implementations: tuple[str, ...], *, master: bool) -> str:
+    """What runs where nobody says: the framework's choice; with master weights the fused kernel that apex, DeepSpeed and
+    Megatron-LM bring."""
+    usual = "fused" if master else known.optimizer_implementation
+    return usual if usual in implementations else implementations[0]
+
+
+def _optimizer(said: Words, known: Facts, *, master: bool) -> Optimizer:
     module = optimizers.find(said.optimizer)
     implementation = said.optimizer_implementation
     if implementation is None:
-        usual = known.optimizer_implementation
-        implementation = usual if usual in module.IMPLEMENTATIONS else module.IMPLEMENTATIONS[0]
+        implementation = recipe_implementation(known, module.IMPLEMENTATIONS, master=master)
     choose(f"implementation of {module.NAME}", implementation, module.IMPLEMENTATIONS)
-    return Optimizer(name=module.NAME, implementation=implementation)  # type: ignore[arg-type]
+    if said.optimizer_rank is not None and not hasattr(module, "RANK"):
+        raise BadValueError("optimizer_rank", said.optimizer_rank, f"none: {module.NAME} projects nothing")
+    rank = maybe("optimizer_rank", said.optimizer_rank, "rank")
+    return Optimizer(name=module.NAME, implementation=implementation, rank=rank)  # type: ignore[arg-type]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from loadmaster.jobs import optimizers
+from loadmaster.jobs import optimizers, quantizations
 from loadmaster.jobs.job import Job
-from loadmaster.jobs.make import PRECISIONS, Words, make_job
+from loadmaster.jobs.make import PRECISIONS, Words, make_job, recipe_implementation
 
 
 def words(job: Job) -> dict[str, Any] | None:
@@ -23,6 +23,7 @@ def words(job: Job) -> dict[str, Any] | None:
         "grad_accumulation": job.grad_accumulation,
         "optimizer": job.optimizer.name,
         "optimizer_implementation": job.optimizer.implementation,
+        "optimizer_rank": job.optimizer.rank,
         "optimizer_in_backward": job.optimizer_in_backward,
         "checkpointing": job.checkpointing,
         "attention": job.attention,
@@ -30,7 +31,7 @@ def words(job: Job) -> dict[str, Any] | None:
         "loss_chunks": job.loss_chunks,
         "rank": job.lora.rank if job.lora else None,
         "targets": ",".join(job.lora.targets) if job.lora else None,
-        "quantization": job.quantization.dtype if job.quantization else None,
+        "quantization": quantizations.spelled(job.quantization) if job.quantization else None,
         "offload": ",".join(job.offload) or None,
         "compile": job.compile,
         "framework": job.framework,
@@ -56,11 +57,11 @@ def _usual(job: Job) -> dict[str, Any]:
     plain = Words()
     usual = {field: getattr(plain, field) for field in Words.__struct_fields__}
     implementations = optimizers.find(job.optimizer.name).IMPLEMENTATIONS
-    recipe = job.facts.optimizer_implementation
+    master = job.precision.master is not None
     usual |= {
         "method": "full",
         "precision": "amp" if job.training and job.method == "full" else "bf16",
-        "optimizer_implementation": recipe if recipe in implementations else implementations[0],
+        "optimizer_implementation": recipe_implementation(job.facts, implementations, master=master),
         "rank": 16 if job.lora else None,
         "targets": "all-linear" if job.lora else None,
         "quantization": "nf4" if job.method == "qlora" else None,

@@ -25,6 +25,8 @@ class Inference:
             activations.inputs(job, width, stacks.residual_dtype(job)),
             runtime.cublas_workspace(compute_capability, training=False),
         ]
+        kept = weights.kept(spec, job)
+        self.base += [] if kept is None else [kept]
         self.stacks = stacks.inference(spec, job, self.chunk, self.prompt, detail=detail)
         self.head = passes.inference_head(spec, job, self.chunk, detail=detail) if spec.head else None
         length = job.seq_len if job.facts.cache == "static" else self.prompt

@@ -7,15 +7,18 @@ from math import prod
 
 from loadmaster.arrays import Size, rounded
 from loadmaster.dtypes import BITS, itemsize
+from loadmaster.jobs import quantizations
 from loadmaster.jobs.job import Job
-from loadmaster.models.parameters import tensors
+from loadmaster.jobs.quantizations import Matrix, Place
+from loadmaster.models.parameters import Tensor, tensors
 from loadmaster.models.spec import ModelSpec
 from loadmaster.records import replace
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """``count`` equal tensors of ``elements`` values in ``dtype``. ``packed``: quantised on loading."""
+    """``count`` equal tensors of ``elements`` values in ``dtype``. ``packed``: quantised on loading; ``hidden``: the matrix
+    of a linear layer inside the network."""
 
     name: str
     role: str
@@ -24,16 +27,25 @@ class Held:
     dtype: str
     trained: bool
     packed: bool = False
+    packed_bytes: int = 0
+    """Bytes of all copies of a packed matrix with their scales."""
+    sides: tuple[Size, ...] = ()
+    hidden: bool = False
 
     @property
     def size_bytes(self) -> Size:
-        """Bytes of all copies as the allocator rounds them (scales of packed tensors are counted by weights)."""
+        """Bytes of all copies as the allocator rounds them, scales of packed ones included."""
+        if self.packed:
+            return self.packed_bytes
         return rounded(self.elements * BITS[self.dtype] // 8) * self.count
 
 
 def as_run(spec: ModelSpec, job: Job) -> ModelSpec:
     """The model as the job's library builds it: some never tie the output projection to the token table."""
-    if spec.head is None or not spec.head.tied or job.facts.head_tied:
+    if spec.head is None or not spec.head.tied:
+        return spec
+    fp8 = job.quantization is not None and job.quantization.dtype == "fp8"
+    if job.facts.head_tied and not (fp8 and job.facts.fp8_unties_head):
         return spec
     return replace(spec, head=replace(spec.head, tied=False))
 
@@ -41,15 +53,19 @@ def as_run(spec: ModelSpec, job: Job) -> ModelSpec:
 def parameters(spec: ModelSpec, job: Job) -> list[Held]:
     """The base model's tensors under this job."""
     full = job.training and job.method == "full"
+    denoisers = _denoisers(spec)
     head = job.facts.quantises_head
     found = []
     for tensor in tensors(spec):
-        packed = (
-            job.quantization is not None
-            and tensor.linear
-            and (tensor.layer is not None or (head and tensor.role == "head"))
-        )
-        dtype = job.quantization.dtype if packed and job.quantization else rest_dtype(job)
+        matrix = matrix_of(spec, tensor) if job.quantization is not None else None
+        size = 0
+        dtype = rest_dtype(job)
+        packed = False
+        if matrix is not None and job.quantization is not None:
+            packed = quantizations.packs(matrix, job.quantization, head=head)
+            if packed:
+                dtype = quantizations.spelled(job.quantization)
+                size = quantizations.packed_bytes(matrix, job.quantization)
         found.append(
             Held(
                 name=tensor.name,
@@ -57,35 +73,74 @@ def parameters(spec: ModelSpec, job: Job) -> list[Held]:
                 elements=prod(tensor.shape),
                 count=tensor.count,
                 dtype=dtype,
-                trained=full and not packed,
+                trained=full and not packed and (not denoisers or tensor.tower in denoisers),
                 packed=packed,
+                packed_bytes=size,
+                sides=tensor.shape,
+                hidden=tensor.linear and tensor.layer is not None,
             )
         )
     return found
+
+
+def _denoisers(spec: ModelSpec) -> set[str]:
+    """Towers of an image pipeline that are trained; its text encoders and autoencoder stay frozen. Empty: no pipeline."""
+    return {t.name for t in spec.towers if t.modality == "image_latent"} if spec.head is None else set()
+
+
+def matrix_of(spec: ModelSpec, tensor: Tensor) -> Matrix | None:
+    """A parameter tensor as a format of packed weights sees it; None: no such format packs it."""
+    place = _place(tensor)
+    if place is None:
+        return None
+    stack = tensor.shape[0] if len(tensor.shape) == 3 else 1
+    layers = next((len(t.layout) for t in spec.towers if t.name == tensor.tower), 1)
+    tied = place == "embedding" and spec.head is not None and spec.head.tied
+    return Matrix(
+        name=tensor.name, place=place, outputs=tensor.shape[-2], inputs=tensor.shape[-1], stack=stack,
+        count=tensor.count, layers=max(layers, 1), tied=tied,
+    )  # fmt: skip
+
+
+def _place(tensor: Tensor) -> Place | None:
+    if tensor.role == "embedding" and len(tensor.shape) == 2:
+        return "embedding"
+    if tensor.role == "experts" and len(tensor.shape) == 3:
+        return "experts"
+    if not tensor.linear:
+        return None
+    if tensor.layer is None:
+        return "head" if tensor.role == "head" else None
+    return {"router": "router", "vision": "tower", "audio": "tower"}.get(tensor.role, "layer")  # type: ignore[return-value]
 
 
 def adapters(spec: ModelSpec, job: Job) -> list[Held]:
     """LoRA's A and B for every targeted linear layer."""
     if job.lora is None:
         return []
+    denoisers = _denoisers(spec)
     found = []
     for tensor in tensors(spec):
         if (
             not tensor.linear
             or tensor.layer is None
+            or (denoisers and tensor.tower not in denoisers)
             or not matches(job.lora.targets, tensor.name.removesuffix(".weight"))
         ):
             continue
         outputs, inputs = tensor.shape
-        for side, width in (("lora_A", inputs), ("lora_B", outputs)):
+        rank = job.lora.rank
+        for side, sides in (("lora_A", (rank, inputs)), ("lora_B", (outputs, rank))):
             found.append(
                 Held(
                     name=f"{tensor.name.removesuffix('.weight')}.{side}",
                     role="adapter",
-                    elements=job.lora.rank * width,
+                    elements=sides[0] * sides[1],
                     count=tensor.count,
                     dtype=job.lora.dtype,
                     trained=True,
+                    sides=sides,
+                    hidden=True,
                 )
             )
     return found
@@ -114,6 +169,6 @@ def trained(spec: ModelSpec, job: Job) -> list[Held]:
     )
 
 
-def gradient_bytes(held: Held) -> Size:
-    """Bytes of one gradient of each copy: the parameter's own format (AccumulateGrad)."""
-    return rounded(held.elements * itemsize(held.dtype)) * held.count
+def gradient_bytes(held: Held, dtype: str | None = None) -> Size:
+    """Bytes of one gradient of each copy: the parameter's own format (AccumulateGrad), or that of a buffer of ``dtype``."""
+    return rounded(held.elements * itemsize(dtype or held.dtype)) * held.count

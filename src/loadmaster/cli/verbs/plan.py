@@ -51,7 +51,8 @@ def _job(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--precision",
         metavar="P",
-        help="amp: float32 weights under bf16 autocast (default of full training); bf16 (default else), fp16, fp32",
+        help="amp: float32 weights under bf16 autocast (default of full training); bf16 (default else), fp16, fp32; "
+        "bf16-master, fp16-master: float32 copies in the optimizer; megatron: and float32 gradients",
     )
     _number(group, "--batch", "sequences at once (micro-batch); default 1")
     _number(group, "--seq", "tokens in a sequence, prompt and answer together; default 2048")
@@ -80,6 +81,7 @@ def _training(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--optimizer-implementation", metavar="KIND", help="foreach (default), fused, for-loop"
     )
+    _number(group, "--optimizer-rank", "rank of GaLore's projections; default 128")
     _number(group, "--rank", "rank of LoRA's adapters; default 16")
     group.add_argument("--targets", metavar="A,B", help="modules with adapters; default all-linear")
     group.add_argument(
@@ -106,13 +108,17 @@ def _training(group: argparse._ArgumentGroup) -> None:
 
 
 def _formats() -> str:
-    return "nf4, fp4, int8"
+    return f"{_files('quantizations')}; gptq-8bit, gptq-g32, fp8-row, Q4_K_M and other GGUF types"
 
 
 def _optimizers() -> str:
-    """The names of the files that optimizers are, without loading them."""
-    folder = Path(__file__).parents[2] / "jobs" / "optimizers"
-    return ", ".join(sorted(path.stem for path in folder.glob("[!_]*.py") if path.stem != "adamw"))
+    return _files("optimizers", but="adamw")
+
+
+def _files(folder: str, but: str = "") -> str:
+    """The names of the files in a folder of jobs, without loading them."""
+    found = (Path(__file__).parents[2] / "jobs" / folder).glob("[!_]*.py")
+    return ", ".join(sorted(path.stem for path in found if path.stem != but))
 
 
 def _inference(group: argparse._ArgumentGroup) -> None:

@@ -35,6 +35,10 @@ class Facts(Record, kw_only=True):
     lora: Literal["peft", "litgpt"] = "peft"
     quantises_head: bool = False
     """The 4-bit loader also packs the output projection."""
+    fp8_unties_head: bool = False
+    """Loading a checkpoint of 8-bit floats gives the output projection a tensor of its own, whatever the config says."""
+    gptq_kernel: str = "marlin"
+    """Which kernel runs GPTQ's 4-bit matrices where a job doesn't say (a variant of ``jobs/quantizations/gptq.py``)."""
     unpacks_as: str | None = None
     """The format that 4-bit weights were packed from where it isn't the compute format: unpacking then takes both."""
     saves_quantised_input: bool = False

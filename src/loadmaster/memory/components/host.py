@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from loadmaster.arrays import Size, maximum, minimum, next_power_of_2
 from loadmaster.jobs.job import Job
+from loadmaster.jobs.quantizations import find
 from loadmaster.memory.components import optimizer, weights
 from loadmaster.memory.inventory import parameters, trained
 from loadmaster.memory.parts import Part, commas
@@ -49,15 +50,17 @@ def libraries() -> Part:
 
 def loading(spec: ModelSpec, job: Job) -> Part:
     """Weights on their way from disk to the device."""
+    on_load = job.quantization is not None and find(job.quantization.dtype).ON_LOAD
     whole: Size = 0
     largest: Size = 0
     for held in parameters(spec, job):
-        size = held.elements * 2 if held.packed else held.size_bytes // held.count
+        plain = held.packed and on_load
+        size = held.elements * 2 if plain else held.size_bytes // held.count
         largest = maximum(largest, size)
         whole = whole + size * held.count
     one = largest
     if job.quantization is not None:
-        # 4-bit loading always has a device_map: tensors pass one by one.
+        # Loading packed weights always has a device_map: tensors pass one by one.
         return Part(
             "model loading",
             2 * one,
@@ -85,7 +88,13 @@ def batch_bytes(job: Job) -> Size:
 
 def running(spec: ModelSpec, job: Job) -> list[Part]:
     """What host memory holds while the job runs: the loader, and what is offloaded there."""
-    return [*loader(job), *offloaded(spec, job)]
+    moved = optimizer.paged(spec, job)
+    if moved is None:
+        return [*loader(job), *offloaded(spec, job)]
+    size = moved.size_bytes
+    words = "0 B while the card has room for them"
+    swapped = Part("paged states", 0, lambda: words, moved.source, "modelled", low_bytes=0, high_bytes=size)
+    return [*loader(job), *offloaded(spec, job), swapped]
 
 
 def offloaded(spec: ModelSpec, job: Job) -> list[Part]:
@@ -95,7 +104,8 @@ def offloaded(spec: ModelSpec, job: Job) -> list[Part]:
     for held in trained(spec, job):
         trained_bytes = trained_bytes + held.size_bytes
     if "optimizer" in job.offload:
-        states = optimizer.states(spec, job).size_bytes
+        own = optimizer.master(spec, job)
+        states = optimizer.states(spec, job).size_bytes + (own.size_bytes if own else 0)
         size = states + 2 * trained_bytes
         words = (
             f"states {commas(states)} B + parameters and gradients on the host 2 × {commas(trained_bytes)} B"
@@ -113,7 +123,9 @@ def offloaded(spec: ModelSpec, job: Job) -> list[Part]:
 
 
 def unpacked_experts(spec: ModelSpec, job: Job) -> list[str]:
-    """A warning where 4-bit loading leaves most of a model unpacked."""
+    """A warning where packing on loading leaves most of a model unpacked."""
+    if job.quantization is None or not find(job.quantization.dtype).ON_LOAD:
+        return []
     whole: Size = 0
     plain: Size = 0
     for held in parameters(spec, job):
@@ -122,9 +134,8 @@ def unpacked_experts(spec: ModelSpec, job: Job) -> list[str]:
     if plain * 2 < whole:
         return []
     share = f"{100 * int(plain) // max(int(whole), 1)} %"
-    return [
-        f"4-bit loading packs torch.nn.Linear alone: {share} of this model's values (stacked experts) stay unpacked"
-    ]
+    rest = f"{share} of this model's values (stacked experts) stay unpacked"
+    return [f"loading in {job.quantization.dtype} packs torch.nn.Linear alone: {rest}"]
 
 
 def loader(job: Job) -> list[Part]:
@@ -187,7 +198,10 @@ def disk(spec: ModelSpec, job: Job) -> list[Part]:
         return []
     model = checkpoint_model_bytes(spec, job)
     name = "adapter file" if job.lora is not None else "model files"
-    states = optimizer.states(spec, job).size_bytes if trained(spec, job) else 0
+    parts = (optimizer.states(spec, job), optimizer.master(spec, job), optimizer.paged(spec, job))
+    states: Size = 0
+    for part in parts:
+        states = states + (part.size_bytes if part else 0)
     return [
         Part(
             name,

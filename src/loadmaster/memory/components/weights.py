@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from loadmaster.arrays import Size, ceil_div, rounded
+from loadmaster.arrays import Size
 from loadmaster.dtypes import BITS
-from loadmaster.jobs.job import Job, Quantization
-from loadmaster.memory.inventory import Held, adapters, parameters
+from loadmaster.jobs.job import Job
+from loadmaster.jobs.quantizations import find, kept_bytes, packs
+from loadmaster.memory.inventory import adapters, matrix_of, parameters
 from loadmaster.memory.parts import Part, commas, counted
+from loadmaster.models.parameters import tensors
 from loadmaster.models.spec import ModelSpec
 
 SOURCE = (
     "torch.nn.Parameter: values × bytes of the format, each tensor rounded up to 512 B by the CUDA allocator"
 )
-PACKED_SOURCE = (
-    "bitsandbytes functional.quantize_4bit: two values a byte, a float32 absmax per block; with double quantisation "
-    "8-bit absmax plus a float32 per 256 of them (arXiv:2305.14314 §3)"
-)
-
-CODES = 256
-"""Values of an 8-bit code table (bitsandbytes functional.create_dynamic_map)."""
 
 
 def weights(spec: ModelSpec, job: Job) -> Part:
@@ -26,39 +21,37 @@ def weights(spec: ModelSpec, job: Job) -> Part:
     held = parameters(spec, job)
     total: Size = 0
     for h in held:
-        total = total + (packed_bytes(h, job.quantization) if h.packed and job.quantization else h.size_bytes)
+        total = total + h.size_bytes
     slack = total // 20 if not spec.exact else 0
 
     def formula() -> str:
-        sums: dict[str, int] = {}
+        sums: dict[str, tuple[int, int]] = {}
         for h in held:
-            sums[h.dtype] = sums.get(h.dtype, 0) + int(h.elements) * h.count
-        terms = [f"{n:,} {dtype} × {BITS[dtype] / 8:g} B" for dtype, n in sums.items()]
-        return " + ".join(terms) + (" + scales" if job.quantization else "")
+            size = h.packed_bytes if h.packed else int(h.elements) * h.count * BITS[h.dtype] // 8
+            values, so_far = sums.get(h.dtype, (0, 0))
+            sums[h.dtype] = (values + int(h.elements) * h.count, so_far + size)
+        terms = [f"{n:,} {dtype} × {size / n:.4g} B" for dtype, (n, size) in sums.items()]
+        return " + ".join(terms) + (" (with scales)" if job.quantization else "")
 
-    source = PACKED_SOURCE if job.quantization else SOURCE
+    source = find(job.quantization.dtype).SOURCE if job.quantization else SOURCE
     return Part("weights", total, formula, source, low_bytes=total - slack, high_bytes=total + slack)
 
 
-def packed_bytes(held: Held, quantization: Quantization) -> Size:
-    """Bytes of packed tensors with their scales."""
-    values = held.elements
-    if quantization.dtype == "int8":
-        # bitsandbytes Int8Params: a byte a value and a float32 per output row, about 1/4096 of it; counted per 4096.
-        return (rounded(values) + rounded(4 * ceil_div(values, 4096))) * held.count
-    scales = ceil_div(values, quantization.block)
-    one = rounded(ceil_div(values, 2))
-    if quantization.double:
-        # quant_state: absmax (uint8), its own absmax (float32 per 256), code (256 float32), nf4 code (16), offset.
-        one = one + rounded(scales) + rounded(4 * ceil_div(scales, 256)) + 4 * CODES + 512 + 512
-    else:
-        one = one + rounded(4 * scales) + 512
-    return one * held.count
+def kept(spec: ModelSpec, job: Job) -> Part | None:
+    """Buffers that the kernels of packed weights keep for the whole run."""
+    if job.quantization is None:
+        return None
+    matrices = [m for m in (matrix_of(spec, t) for t in tensors(spec)) if m is not None]
+    size = kept_bytes([m for m in matrices if packs(m, job.quantization, head=False)], job.quantization)
+    if not size:
+        return None
+    words = f"buffers of the {job.quantization.variant} kernel"
+    return counted("buffers", size, words, find(job.quantization.dtype).SOURCE)
 
 
 def unpacking(spec: ModelSpec, job: Job) -> list[Part]:
-    """Loading in 4 bits brings each tensor to the device in its stored format before packing it."""
-    if job.quantization is None:
+    """Packing on loading brings each tensor to the device in its stored format first."""
+    if job.quantization is None or not find(job.quantization.dtype).ON_LOAD:
         return []
     largest = max((int(h.elements) for h in parameters(spec, job) if h.packed), default=0)
     source = "transformers quantizer_bnb_4bit: a parameter is moved, then quantised"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from loadmaster.jobs.job import Job
 from loadmaster.memory.blocks.attention import kernel
 from loadmaster.memory.blocks.run import Run
+from loadmaster.memory.components import optimizer
 from loadmaster.memory.ledger import Assumption
 from loadmaster.memory.tape import Tape
 from loadmaster.models.spec import Attention, ModelSpec
@@ -17,6 +18,8 @@ LOSSES = {
     "chunked": "cross-entropy over {chunks} chunks of the tokens",
     "fused": "fused linear cross-entropy (Liger): logits of a chunk at a time",
 }
+
+PAGED = "paged states are missing from allocated and reserved: they take VRAM while there is room, host RAM otherwise"
 
 
 def assumptions(spec: ModelSpec, job: Job) -> tuple[Assumption, ...]:
@@ -45,6 +48,8 @@ def _training(spec: ModelSpec, job: Job) -> Iterator[tuple[str, str, str]]:
         yield "loss", job.loss, LOSSES[job.loss].format(chunks=job.loss_chunks)
     name, implementation = job.optimizer.name, job.optimizer.implementation
     yield "optimizer", name, f"{name}, {implementation} implementation"
+    if optimizer.paged(spec, job) is not None:
+        yield "paged", name, PAGED
     yield "precision", job.precision.weights, _precision(job)
     if job.outputs_held:
         yield "outputs", "held", "the loop keeps the model's outputs through backward"
@@ -73,6 +78,9 @@ def _precision(job: Job) -> str:
         double = " with double quantisation" if job.quantization.double else ""
         rest = "float32" if job.quantization.upcast_rest else job.precision.weights
         return f"linear layers in {job.quantization.dtype}{double}, the rest in {rest}"
+    if job.precision.master is not None:
+        buffer = f", gradients added up in {job.precision.gradients}" if job.precision.gradients else ""
+        return f"weights in {job.precision.weights}, {job.precision.master} master copies in the optimizer{buffer}"
     if job.precision.autocast is None:
         return f"everything in {job.precision.weights}, no autocast"
     return f"weights in {job.precision.weights}, autocast to {job.precision.autocast}"

@@ -10,7 +10,8 @@ from typing import Literal
 
 from loadmaster.records import Interval, Record
 
-Tier = Literal["vram", "ram", "shm", "disk"]
+Tier = Literal["vram", "ram", "shm", "disk", "managed"]
+"""``managed``: memory that the driver moves between card and host (cudaMallocManaged)."""
 
 
 class Entry(Record, kw_only=True):

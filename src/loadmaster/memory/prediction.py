@@ -5,7 +5,7 @@ from __future__ import annotations
 from loadmaster.jobs.job import Job
 from loadmaster.memory import reserve
 from loadmaster.memory.assumptions import assumptions
-from loadmaster.memory.components import host
+from loadmaster.memory.components import host, optimizer
 from loadmaster.memory.entries import entries, entry, summed
 from loadmaster.memory.inventory import as_run
 from loadmaster.memory.ledger import Entry, Ledger, Peak, PhaseTotal
@@ -36,9 +36,11 @@ def predict(
     reserved = reserve.reserved(spec, job, allocated, compute_capability)
     ram, ram_peak, ram_phase = _host(spec, job)
     disk = [entry(part, "disk", "save") for part in host.disk(spec, job)]
-    process = reserved + (context or Interval.exact(0))
+    moved = [entry(part, "managed", "optimizer step") for part in (optimizer.paged(spec, job),) if part]
+    size = summed(e.bytes for e in moved).likely
+    process = reserved + (context or Interval.exact(0)) + Interval(low=0, likely=size, high=size)
     return Ledger(
-        entries=(*(e for found in vram.values() for e in found), *ram, *disk),
+        entries=(*(e for found in vram.values() for e in found), *moved, *ram, *disk),
         phases=phases,
         peak=Peak(phase=top.phase, moment=top.name, allocated=allocated, reserved=reserved, process=process),
         ram=ram_peak,

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from loadmaster.jobs import optimizers
 from loadmaster.jobs.job import Job
 from loadmaster.memory.allocator import Allocator, Block
-from loadmaster.memory.components.optimizer import state_bytes
+from loadmaster.memory.components.optimizer import master_bytes, state_sizes, step_bytes
 from loadmaster.memory.inventory import Held
 from loadmaster.memory.passes import Cost, Events
 
@@ -123,18 +122,20 @@ def inference(
 
 
 def _step(replay: Replay, trained: list[Held], job: Job, *, first: bool) -> None:
-    module = optimizers.find(job.optimizer.name)
-    sizes = [(int(h.size_bytes) // h.count, int(state_bytes(job, h)), h.count) for h in trained]
-    if first and module.STATES and "optimizer" not in job.offload:
-        for _, state, count in sizes:
-            replay.keep([state // module.STATES] * (module.STATES * count))
-    total, largest = sum(one * count for one, _, count in sizes), max((one for one, _, _ in sizes), default=0)
+    sizes = [(int(h.size_bytes) // h.count, h.count) for h in trained]
+    if first and "optimizer" not in job.offload:
+        for h in trained:
+            for size in (*state_sizes(job, h), int(master_bytes(job, h))):
+                replay.keep([int(size)] * h.count)
     if "optimizer" in job.offload or job.optimizer_in_backward:
         return
-    needed = module.step_bytes(job.optimizer.implementation, total, largest)
+    total, needed = sum(one * count for one, count in sizes), int(step_bytes(job, trained))
     if needed >= total > 0:
+        # Lists over all parameters: as many copies of each as there are whole ones.
         taken = [
-            ("step", number, copy) for number, (_, _, count) in enumerate(sizes) for copy in range(count)
+            ("step", number, copy)
+            for number, (_, count) in enumerate(sizes)
+            for copy in range(count * (needed // total))
         ]
         for key in taken:
             replay.take(key, sizes[key[1]][0])

@@ -27,6 +27,7 @@ SPREADS = {
     "adapters": Spread(1, 2, "padding of fused projections"),
     "gradients": Spread(1, 2, "bucket views, gradients that share a table"),
     "optimizer states": Spread(1, 1, "step counters on the device"),
+    "master weights": Spread(1, 1, "flat buffers and their padding"),
     "kv cache": Spread(1, 3, "blocks and windows rounded up"),
     "activations": Spread(20, 15, "libraries write the same layer with more or fewer kept copies"),
     "logits": Spread(35, 20, "upcasts done in place or not, logits kept by the loop"),

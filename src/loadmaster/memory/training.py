@@ -24,7 +24,8 @@ class Training:
         self.stacks = stacks.training(spec, job, detail=detail)
         self.segments = [segment for stack in self.stacks for segment in stack.segments]
         self.head = passes.head_and_loss(spec, job, detail=detail) if spec.head else Cost()
-        self.accumulating = _several(job.grad_accumulation)
+        # Gradients of earlier micro-batches, or a buffer that is always there.
+        self.accumulating = _several(job.grad_accumulation) or job.precision.gradients is not None
         self.streamed = "gradients" in job.offload or job.optimizer_in_backward
         self.gradients = gradients.gradients(spec, job)
         self.weights = [
@@ -36,7 +37,8 @@ class Training:
             runtime.cublas_workspace(compute_capability, training=True),
         ]
         if "optimizer" not in job.offload:
-            self.base.append(optimizer.states(spec, job))
+            own = optimizer.master(spec, job)
+            self.base += [optimizer.states(spec, job), *([own] if own else [])]
         self.before = [self._held()] if job.outputs_held or self.head.held is not None else []
         """What the loop's variables still hold of the step before while this one runs forward."""
 

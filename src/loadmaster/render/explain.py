@@ -8,7 +8,7 @@ from loadmaster.records import Interval
 from loadmaster.render.sizes import apart
 from loadmaster.render.terminal import Look, plain, wrap
 
-_TIERS = {"vram": "GPU memory", "ram": "RAM", "shm": "shared memory", "disk": "disk"}
+_TIERS = {"vram": "GPU memory", "ram": "RAM", "shm": "shared memory", "disk": "disk", "managed": "paged memory (card or RAM)"}
 _ORIGINS = {
     "counted": "counted from shapes",
     "modelled": "modelled from saved tensors",

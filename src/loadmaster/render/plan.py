@@ -191,6 +191,10 @@ def _host(plan: Plan, look: Look) -> list[str]:
     if there is not None:
         ram += f"; {apart(there)} available here"
     rows: list[list[Cell]] = [[("RAM", "bold"), (ram, "")]]
+    for entry in ledger.entries:
+        if entry.tier == "managed":
+            words = f"{apart(entry.bytes.likely)} of optimizer states that PyTorch doesn't count: on the card while it has room, in RAM else"
+            rows.append([("Paged", "bold"), (words, "")])
     if ledger.disk.likely:
         rows.append(
             [

@@ -39,6 +39,7 @@ def find(name: str) -> ModuleType:
     key = _ALIASES.get(key, key)
     known = names()
     if key not in known:
-        near = difflib.get_close_matches(key, known, n=1)
+        near = difflib.get_close_matches(key, known, n=3)
+        near = sorted(near, key=lambda other: other[:1] != key[:1])[:1]
         raise UnknownNameError("optimizer", name, near, hint=f"choices: {', '.join(known)}")
     return importlib.import_module(f"loadmaster.jobs.optimizers.{key}")

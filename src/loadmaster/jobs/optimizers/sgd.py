@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from loadmaster.arrays import Size
+from loadmaster.jobs.job import Optimizer
+from loadmaster.jobs.optimizers._step import Trained
 
 NAME = "sgd"
 IMPLEMENTATIONS = ("foreach", "fused", "for-loop")
-STATES = 0
 SOURCE = "torch/optim/sgd.py: without momentum and weight decay, param.add_(grad, alpha=-lr) in place"
 
 
-def state_bytes(elements: Size, dtype: str) -> Size:
+def states(tensor: Trained, how: Optimizer) -> tuple[Size, ...]:
     """Nothing is kept."""
-    return 0
+    return ()
 
 
-def step_bytes(implementation: str, total: Size, largest: Size) -> Size:
-    """Nothing is allocated."""
+def step_bytes(tensors: Sequence[Trained], how: Optimizer) -> Size:
+    """Nothing beyond the states is allocated."""
     return 0

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from loadmaster.arrays import Size
-from loadmaster.dtypes import itemsize
+from loadmaster.jobs.job import Optimizer
+from loadmaster.jobs.optimizers._step import Trained, moments
 
 NAME = "sgdm"
 IMPLEMENTATIONS = ("foreach", "fused", "for-loop")
-STATES = 1
 SOURCE = (
     "torch/optim/sgd.py: momentum_buffer is a clone of the first gradient; later steps update it in place"
 )
 
 
-def state_bytes(elements: Size, dtype: str) -> Size:
-    """Bytes of the momentum buffer of one parameter tensor."""
-    return elements * itemsize(dtype)
+def states(tensor: Trained, how: Optimizer) -> tuple[Size, ...]:
+    """The momentum buffer of one parameter."""
+    return moments(tensor, 1)
 
 
-def step_bytes(implementation: str, total: Size, largest: Size) -> Size:
+def step_bytes(tensors: Sequence[Trained], how: Optimizer) -> Size:
     """Nothing beyond the states is allocated."""
     return 0

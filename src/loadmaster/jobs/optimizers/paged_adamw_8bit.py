@@ -1,0 +1,44 @@
+"""Paged 8-bit AdamW (bitsandbytes): two moments of one byte in memory that moves to the host when the card is full; their
+scales stay on the card."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from loadmaster.arrays import Size
+from loadmaster.jobs.job import Optimizer
+from loadmaster.jobs.optimizers._bitsandbytes import narrow, scales, unpaged, wide
+from loadmaster.jobs.optimizers._bitsandbytes import paged as _paged
+from loadmaster.jobs.optimizers._step import Trained
+
+NAME = "paged_adamw_8bit"
+IMPLEMENTATIONS = ("fused",)
+SOURCE = (
+    "bitsandbytes/optim/optimizer.py get_state_buffer: tensors of 100,000 values and more get cudaMallocManaged memory, which "
+    "the driver moves between device and host (arXiv:2305.14314 §3); PyTorch counts none of it"
+)
+
+
+def states(tensor: Trained, how: Optimizer) -> tuple[Size, ...]:
+    """What PyTorch's allocator holds: scales, and the states of small tensors."""
+    return (*unpaged(tensor, narrow(tensor, 2)[:2]), *(scales(tensor),) * 2)
+
+
+def paged(tensor: Trained, how: Optimizer) -> Size:
+    """What the driver pages: the 8-bit codes of large tensors."""
+    return _paged(tensor, narrow(tensor, 2)[:2])
+
+
+def states_wide(tensor: Trained) -> tuple[Size, ...]:
+    """Small 32-bit states of a tensor that a library exempts from 8 bits."""
+    return unpaged(tensor, wide(tensor, 2))
+
+
+def paged_wide(tensor: Trained) -> Size:
+    """Large 32-bit states of a tensor that a library exempts from 8 bits."""
+    return _paged(tensor, wide(tensor, 2))
+
+
+def step_bytes(tensors: Sequence[Trained], how: Optimizer) -> Size:
+    """One fused kernel a tensor: nothing is allocated."""
+    return 0

@@ -11,7 +11,6 @@ from loadmaster.jobs import optimizers, quantizations
 from loadmaster.jobs.frameworks import Facts, facts
 from loadmaster.jobs.job import (
     AttentionKind,
-    Checkpointing,
     Job,
     Loader,
     Lora,
@@ -129,18 +128,31 @@ def make_job(**given: Any) -> Job:
         images=whole("images", said.images, "images", least=0),
         source_len=maybe("source_seq", said.source_seq, "seq_len"),
         loader=_loader(said),
-        **_kinds(said),
+        **_kinds(said, known),
         **_inference(said, seq),
     )
 
 
-def _kinds(said: Words) -> dict[str, Any]:
+def _kinds(said: Words, known: Facts) -> dict[str, Any]:
     return {
-        "checkpointing": choose("checkpointing", said.checkpointing, get_args(Checkpointing)),
-        "attention": choose("attention", said.attention, get_args(AttentionKind)),
+        "checkpointing": _checkpointing(said.checkpointing),
+        "attention": known.attention or choose("attention", said.attention, get_args(AttentionKind)),
         "loss": choose("loss", said.loss, get_args(LossKind)),
         "loss_chunks": whole("loss_chunks", said.loss_chunks, "loss_chunks"),
     }
+
+
+CHECKPOINTING = ("none", "full", "selective")
+
+
+def _checkpointing(said: str) -> str:
+    """One of the kinds, or every:K, where every:1 is full."""
+    kind, colon, every = str(said).partition(":")
+    if kind != "every":
+        return choose("checkpointing", said, (*CHECKPOINTING, "every:2"))
+    if not (colon and every.isascii() and every.isdigit() and len(every) < 5 and int(every)):
+        raise BadValueError("checkpointing", said, "every: and a number of layers, such as every:2")
+    return "full" if int(every) == 1 else f"every:{int(every)}"
 
 
 def _inference(said: Words, seq: int) -> dict[str, Any]:

@@ -29,14 +29,13 @@ class Inference:
         self.base += [] if kept is None else [kept]
         self.stacks = stacks.inference(spec, job, self.chunk, self.prompt, detail=detail)
         self.head = passes.inference_head(spec, job, self.chunk, detail=detail) if spec.head else None
-        length = job.seq_len if job.facts.cache == "static" else self.prompt
-        self.cache = kv_cache.kv_cache(spec, job, length)
+        self.cache = kv_cache.kv_cache(spec, job, kv_cache.length(job, self.prompt))
 
     def moments(self) -> list[Moment]:
         """load, prefill and decode."""
         job = self.job
         common = [*self.base, *([self.cache] if job.kv_cache else [])]
-        found = [Moment("load", "weights on the device", [self.weights, *weights.unpacking(self.spec, job)])]
+        found = [self._load()]
         for stack in self.stacks:
             for segment in stack.segments:
                 held = [] if segment.held is None else [segment.held]
@@ -47,8 +46,15 @@ class Inference:
             found.append(Moment("prefill", "logits", [*common, now]))
         return found + (self._decode() if job.kv_cache and _some(job.new_tokens) else [])
 
+    def _load(self) -> Moment:
+        parts = [self.weights, *weights.unpacking(self.spec, self.job)]
+        unfused = weights.unfused(self.spec, self.job)
+        if unfused is None:
+            return Moment("load", "weights on the device", parts)
+        return Moment("load", "attention modules joined", [*parts, unfused, self.cache])
+
     def _decode(self) -> list[Moment]:
-        whole = kv_cache.kv_cache(self.spec, self.job, self.job.seq_len)
+        whole = kv_cache.kv_cache(self.spec, self.job, kv_cache.length(self.job, self.job.seq_len))
         grown = kv_cache.growth(self.spec, self.job, self.job.seq_len)
         last = stacks.inference(self.spec, self.job, 1, self.job.seq_len, detail=self.detail)[-1]
         return [

@@ -22,8 +22,9 @@ class Facts(Record, kw_only=True):
 
     upcast_logits: bool = False
     """The model casts the logits of all positions to float32 before it returns them."""
-    cache: Literal["dynamic", "tuple", "static"] = "dynamic"
-    """``tuple``: a new cache for all layers is built while the old one lives; ``static``: made at full length at once."""
+    cache: Literal["dynamic", "tuple", "static", "generated"] = "dynamic"
+    """``tuple``: a new cache for all layers is built while the old one lives; ``static``: made at full length at once;
+    ``generated``: made at once for as many tokens as are generated."""
     rotary_tables: Literal["shared", "per layer"] = "shared"
     """``per layer``: each layer has cos and sin of all positions as buffers."""
     repeats_kv: bool = False
@@ -39,6 +40,13 @@ class Facts(Record, kw_only=True):
     """Loading a checkpoint of 8-bit floats gives the output projection a tensor of its own, whatever the config says."""
     gptq_kernel: str = "marlin"
     """Which kernel runs GPTQ's 4-bit matrices where a job doesn't say (a variant of ``jobs/quantizations/gptq.py``)."""
+    gptq_other_kernel: str = "marlin"
+    """The same for other than 4 bits."""
+    awq_kernel: str = "gemm"
+    fused_attention: bool = False
+    """Attention modules are built anew on loading: the old matrices of query, key and value live until all are."""
+    attention: str | None = None
+    """The library's own attention of a prompt, whatever a job says: ``eager``."""
     unpacks_as: str | None = None
     """The format that 4-bit weights were packed from where it isn't the compute format: unpacking then takes both."""
     saves_quantised_input: bool = False
@@ -67,7 +75,7 @@ def facts(framework: str) -> Facts:
         raise BadValueError(
             "framework", framework, "a library and maybe its version, such as 'transformers 4.38'"
         )
-    name = match.group(1).lower().replace("-", "_")
+    name = match.group(1).lower().replace("-", "_").replace(".", "_")
     known = names()
     if name not in known:
         raise UnknownNameError("framework", match.group(1), difflib.get_close_matches(name, known, n=1))

@@ -23,4 +23,7 @@ def facts(version: tuple[int, ...] | None) -> Facts:
         rotary_tables="per layer" if version < (4, 43) else "shared",
         repeats_kv=version < (4, 51),
         saves_quantised_input=version < (4, 40),
+        fp8_unties_head=version < (5,),
+        gptq_kernel="exllama" if version < (4, 49) else "marlin",
+        gptq_other_kernel="torch" if version < (4, 49) else "marlin",
     )

@@ -43,6 +43,15 @@ def _kept(tokens: Size, window: int | None) -> str:
     return commas(tokens) if window is None else f"min({commas(tokens)}, {window:,})"
 
 
+def length(job: Job, tokens: Size) -> Size:
+    """Tokens that a cache holding ``tokens`` is made for: all of the job's, those that are generated, or just these."""
+    if job.facts.cache == "static":
+        return job.seq_len
+    if job.facts.cache == "generated":
+        return maximum(job.new_tokens, 1)
+    return tokens
+
+
 def growth(spec: ModelSpec, job: Job, tokens: Size) -> Part:
     """What decoding holds beside the cache: one layer's new keys while the old ones live (DynamicCache appends with
     torch.cat), the whole old cache while a new tuple of all layers is built, or nothing (static)."""
@@ -52,7 +61,7 @@ def growth(spec: ModelSpec, job: Job, tokens: Size) -> Part:
         return Part(
             "kv cache", old.size_bytes, lambda: f"the cache of the token before: {old.formula()}", SOURCE
         )
-    if kind == "static":
+    if kind in ("static", "generated"):
         return Part("temporaries", 0 * tokens, lambda: "0", SOURCE)
     bits = BITS[dtype(job)]
     largest: Size = 0

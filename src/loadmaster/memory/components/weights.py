@@ -9,7 +9,7 @@ from loadmaster.jobs.quantizations import find, kept_bytes, packs
 from loadmaster.memory.inventory import adapters, matrix_of, parameters
 from loadmaster.memory.parts import Part, commas, counted
 from loadmaster.models.parameters import tensors
-from loadmaster.models.spec import ModelSpec
+from loadmaster.models.spec import Attention, ModelSpec
 
 SOURCE = (
     "torch.nn.Parameter: values × bytes of the format, each tensor rounded up to 512 B by the CUDA allocator"
@@ -47,6 +47,20 @@ def kept(spec: ModelSpec, job: Job) -> Part | None:
         return None
     words = f"buffers of the {job.quantization.variant} kernel"
     return counted("buffers", size, words, find(job.quantization.dtype).SOURCE)
+
+
+def unfused(spec: ModelSpec, job: Job) -> Part | None:
+    """Query, key and value matrices that have been joined into one and still live while the model is loaded."""
+    if not job.facts.fused_attention:
+        return None
+    mixers = [b.mixer for tower in spec.towers for b in tower.blocks if isinstance(b.mixer, Attention)]
+    names = {p.name for mixer in mixers if len(mixer.projections) == 3 for p in mixer.projections}
+    size: Size = 0
+    for h in parameters(spec, job):
+        if any(h.name.removesuffix(".weight").endswith(name) for name in names):
+            size = size + h.size_bytes
+    source = "awq/models/mistral.py MistralFuser.attention_modules keeps the modules that it replaces"
+    return counted("temporaries", size, "query, key and value matrices before they were joined", source)
 
 
 def unpacking(spec: ModelSpec, job: Job) -> list[Part]:

@@ -16,7 +16,7 @@ from loadmaster.jobs.frameworks import facts
 from loadmaster.jobs.job import Job, Lora, Optimizer, Precision, Quantization
 from loadmaster.models.spec import ModelSpec
 from loadmaster.records import Record
-from loadmaster.workflows.truth import words
+from loadmaster.workflows.truth import packed, words
 from loadmaster.workflows.truth.rows import Row
 from loadmaster.workflows.truth.targets import lora_targets
 
@@ -33,13 +33,6 @@ CONVENTIONS: dict[str, Convention] = {
 }
 """Which figure of a ledger a counter is compared with. Active bytes are allocated ones and what waits for another
 stream; a counter that isn't named is taken to be the commonest one, max_memory_allocated."""
-
-QUANTISED = {
-    ("bnb", "nf4"): "nf4",
-    ("bnb", "fp4"): "fp4",
-    ("bnb", "int8"): "int8",
-}
-"""(method, packed format) to ``Quantization.dtype``: one line for each that Job can say."""
 
 
 class Unmapped(Exception):  # noqa: N818 (it is an answer, not a failure)
@@ -182,15 +175,11 @@ def _formats(row: Row, method: str) -> tuple[Precision, Quantization | None]:
         if stored.rest != compute and not autocast:
             raise Unmapped(f"weights in {row.weights_dtype!r} with products in {row.compute_dtype!r}")
         return Precision(weights=stored.rest or compute, autocast=compute if autocast else None), None
-    dtype = QUANTISED.get((stored.kind or "", stored.packed))
-    if dtype is None or (stored.words.lower().find("experts") >= 0):
+    quantization = packed.quantization(stored, words.framework(row.framework, []), compute, row.notes)
+    if quantization is None:
         raise Unmapped(f"weights in {row.weights_dtype!r} aren't a Quantization of Job yet")
-    return Precision(weights=stored.rest or compute, autocast=compute if autocast else None), Quantization(
-        dtype=dtype,  # type: ignore[arg-type]
-        double=stored.double,
-        compute=compute,
-        upcast_rest=stored.rest is None,
-    )
+    rest = Precision(weights=stored.rest or compute, autocast=compute if autocast else None)
+    return rest, quantization
 
 
 def _offload(row: Row) -> tuple[Literal["optimizer", "gradients", "activations"], ...]:
@@ -276,13 +265,19 @@ def _inference(row: Row, spec: ModelSpec, convention: Convention, assumed: list[
         precision=precision,
         micro_batch=row.batch_size or 1,
         seq_len=whole,
-        attention=_attention(row) if convention != "weights" else "sdpa",  # type: ignore[arg-type]
+        attention=_prompt_attention(row, convention),  # type: ignore[arg-type]
         quantization=quantization,
         new_tokens=new,
         prefill_chunk=chunk,
         logits="all" if everything else "last",
         framework=words.framework(row.framework, assumed),
     )
+
+
+def _prompt_attention(row: Row, convention: Convention) -> str:
+    """The library's own attention where it has one, else what the row says."""
+    own = facts(words.framework(row.framework, [])).attention
+    return own or (_attention(row) if convention != "weights" else "sdpa")
 
 
 def _inference_tokens(

@@ -205,9 +205,10 @@ COMPANIONS = (
 def framework(text: str, assumed: list[str]) -> str:
     """Job's name for the library that ran the model, with its version where the text says or torch's version dates it."""
     low = text.lower().replace("lit-gpt", "litgpt")
-    for name in ("torchtune", "litgpt", "torchao"):
-        if re.search(rf"\b{name}\b", low):
-            return name
+    for name in ("torchtune", "litgpt", "torchao", "autoawq", "exllama"):
+        found = re.search(rf"\b{name}\b(?: v?(\d+(?:\.\d+)+))?", low, re.ASCII)
+        if found:
+            return f"{name} {found.group(1)}" if found.group(1) else name
     stated = re.search(r"\btransformers\s+v?(\d+\.\d+)", low, re.ASCII)
     if stated:
         return f"transformers {stated.group(1)}"

@@ -37,6 +37,8 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"implementation": "for-loop"},
     ),
     "bf16 checkpointing": ({"precision": "bf16", "checkpointing": "full"}, {"checkpointing": True}),
+    "bf16 selective": ({"precision": "bf16", "checkpointing": "selective"}, {"checkpointing": "selective"}),
+    "bf16 every second": ({"precision": "bf16", "checkpointing": "every:2"}, {"checkpointing": "every:2"}),
     "amp": ({"precision": "amp"}, {"dtype": "float32", "autocast": True}),
     "amp checkpointing": (
         {"precision": "amp", "checkpointing": "full"},

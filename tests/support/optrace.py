@@ -19,7 +19,9 @@ import transformers
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
+from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 from transformers import masking_utils
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 
 class Tracer(TorchDispatchMode):
@@ -107,7 +109,7 @@ class Peaks(dict[str, int]):
 
 def train(
     config: dict[str, Any], batch: int, seq: int, *, dtype: str = "bfloat16", autocast: bool = False,
-    checkpointing: bool = False, attention: str = "sdpa", rank: int | None = None, implementation: str = "foreach",
+    checkpointing: bool | str = False, attention: str = "sdpa", rank: int | None = None, implementation: str = "foreach",
     auto: str = "AutoModelForCausalLM", inputs: Callable[[], dict[str, Any]] | None = None,
 ) -> Peaks:  # fmt: skip
     """Two training steps; the peaks of the second, when the optimizer's states exist."""
@@ -115,7 +117,7 @@ def train(
     model = build(config, dtype, attention, mode, rank, auto)
     model.train()
     if checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
+        _checkpoint(model, str(checkpointing))
         if rank is not None:
             model.enable_input_require_grads()
     tracer, peaks = Tracer(), Peaks()
@@ -143,6 +145,37 @@ def train(
                 peaks["optimizer step"] = tracer.peak
                 optimizer.zero_grad()
     return peaks
+
+
+def _checkpoint(model: Any, kind: str) -> None:
+    """Every layer, every K-th of them, or per operator as torchtitan's selective mode does."""
+    options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}
+    if kind == "selective":
+        options["context_fn"] = _selective
+    model.gradient_checkpointing_enable(options)
+    if kind.startswith("every:"):
+        layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
+        for position, layer in enumerate(layers):
+            layer.gradient_checkpointing = (position + 1) % int(kind[6:]) == 0
+
+
+def _selective() -> Any:
+    """torchtitan's policy: results of attention kernels and of every second aten.mm, from the first, are saved."""
+    counts: Counter[bool] = Counter()
+    aten = torch.ops.aten
+    attention = (
+        aten._scaled_dot_product_flash_attention_for_cpu.default,
+        aten._scaled_dot_product_flash_attention.default,
+        aten._scaled_dot_product_efficient_attention.default,
+    )
+
+    def policy(context: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+        if function is aten.mm.default:
+            counts[context.is_recompute] += 1
+        save = function in attention or (function is aten.mm.default and counts[context.is_recompute] % 2)
+        return CheckpointPolicy.MUST_SAVE if save else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return create_selective_checkpoint_contexts(policy)
 
 
 def prefill(

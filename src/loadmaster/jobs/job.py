@@ -13,7 +13,9 @@ from loadmaster.records import Record
 
 Task = Literal["train", "finetune", "infer", "serve"]
 Method = Literal["full", "lora", "qlora"]
-Checkpointing = Literal["none", "full"]
+Checkpointing = str
+"""``none``; ``full``: every layer; ``every:K``: every K-th layer; ``selective``: every layer, but attention's result and
+every second matrix product are kept (torchtitan's selective, per operator)."""
 AttentionKind = Literal["eager", "sdpa", "flash", "efficient", "math"]
 LossKind = Literal["hf", "native", "chunked", "fused"]
 
@@ -127,6 +129,11 @@ class Job(Record, kw_only=True):
     """Tokens of the encoder of an encoder-decoder; None: as many as the decoder."""
     outputs_held: bool = False
     """The loop keeps ``outputs`` (so the logits) alive through backward, as ``loss = model(...).loss`` in a variable does."""
+
+    def checkpoints(self, position: int) -> bool:
+        """Whether the layer at this position of a tower is checkpointed (torchtitan counts from 1: every K-th)."""
+        kind, _, every = self.checkpointing.partition(":")
+        return kind != "none" and (position + 1) % int(every or 1) == 0
 
     @property
     def facts(self) -> Facts:

@@ -65,7 +65,8 @@ def linear(
 ) -> Tensor:
     """``x @ W.T (+ b)``: saves the input if W is trained, W if the input needs a gradient. ``outputs``: elements out."""
     x, weight = lower(tape, x, f"{name} input"), lower(tape, weight, f"{name} weight")
-    y = tape.new(outputs, promoted(x.dtype, weight.dtype), f"{name} output")
+    operator = "mm" if bias is None else "addmm"
+    y = tape.output(operator, outputs, promoted(x.dtype, weight.dtype), f"{name} output")
     inputs = [x, weight]
     if bias is not None:
         inputs.append(lower(tape, bias, f"{name} bias"))

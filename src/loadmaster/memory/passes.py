@@ -5,7 +5,7 @@ All layers of a kind cost the same, so a layer is measured once and ``timeline``
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from loadmaster.arrays import Size
@@ -16,13 +16,15 @@ from loadmaster.memory.blocks.diffusion import diffusion_layer
 from loadmaster.memory.blocks.layer import layer as token_layer
 from loadmaster.memory.blocks.run import Run
 from loadmaster.memory.parts import Part, counted
-from loadmaster.memory.tape import Node, Tape, Tensor
+from loadmaster.memory.tape import Node, Selection, Storage, Tape, Tensor
 from loadmaster.models.spec import Block, ModelSpec, Norm
 
 Census = dict[tuple[str, str], int]
 Events = list[tuple[object, int]]
 """Blocks taken (key, bytes) and given back (key, -1). Keys that a neighbour shares are words: ``x`` the layer's input,
 ``out`` its output, ``gout`` and ``gx`` their gradients."""
+
+CHECKPOINT = ("activations", "layer input (checkpoint)")
 
 
 @dataclass(slots=True, eq=False)
@@ -41,6 +43,8 @@ class Cost:
     forward_census: Census = field(default_factory=dict)
     backward_census: Census = field(default_factory=dict)
     gradient_census: Census = field(default_factory=dict)
+    checkpoint: Size = 0
+    """Of ``retained``, the input of a checkpointed layer: what can be offloaded."""
     held: Part | None = None
     """What of the head's logits outlives its backward, in the loop's own variable."""
     forward_events: Events = field(default_factory=list)
@@ -55,11 +59,19 @@ def layer(run: Run, x: Tensor, block: Block, *, cached: bool = False) -> Tensor:
 
 
 def training_layer(
-    job: Job, block: Block, hidden: int, length: Size, source: Size, *, detail: bool, first: bool = False
+    job: Job,
+    block: Block,
+    hidden: int,
+    length: Size,
+    source: Size,
+    *,
+    detail: bool,
+    first: bool = False,
+    checkpointed: bool = False,
 ) -> Cost:
-    """One layer of a training step, at the job's checkpointing. ``first``: its input comes from a frozen embedding and
-    needs no gradient, so what only serves that gradient is not kept."""
-    if job.checkpointing == "full":
+    """One layer of a training step. ``first``: its input comes from a frozen embedding and needs no gradient, so what only
+    serves that gradient is not kept."""
+    if checkpointed:
         return _checkpointed(job, block, hidden, length, source, detail)
     tape = Tape(autocast=job.precision.autocast, detail=detail)
     run = Run(job, tape, queries=length, source=source)
@@ -80,30 +92,50 @@ def training_layer(
 
 
 def _checkpointed(job: Job, block: Block, hidden: int, length: Size, source: Size, detail: bool) -> Cost:
-    """torch.utils.checkpoint: forward keeps the layer's input alone; backward runs the layer again, then back."""
-    cost = Cost()
-    first = Tape(grad=False, autocast=job.precision.autocast, detail=detail)
-    run = Run(job, first, queries=length, source=source)
-    x = _input(run, hidden)
-    first.mark()
-    out = layer(run, x, block)
-    cost.forward, cost.forward_census = first.peak_bytes, first.composition
-    cost.casts = sum_sizes(first.casts.values())
-    cost.keeps_input = True
-    cost.retained = x.storage.size_bytes if x.storage is not None else 0
-    if detail:
-        cost.retained_census = {("activations", "layer input (checkpoint)"): int(cost.retained)}
-        cost.forward_events = named(first.events[1:], {key_of(x): "x", key_of(out): "out"})
-    del x, out
-    tape = Tape(autocast=job.precision.autocast, detail=detail)
+    """torch.utils.checkpoint: forward keeps the layer's input alone, and what a selection asks for; backward runs the layer
+    again, then back."""
+    cost = Cost(keeps_input=True)
+    tape = Tape(grad=False, autocast=job.precision.autocast, detail=detail)
+    tape.selection = Selection() if job.checkpointing == "selective" else None
     run = Run(job, tape, queries=length, source=source)
+    x = _input(run, hidden)
+    tape.mark()
+    out = layer(run, x, block)
+    cost.forward, cost.forward_census = tape.peak_bytes, tape.composition
+    cost.casts = sum_sizes(tape.casts.values())
+    cost.checkpoint = cost.retained = x.storage.size_bytes if x.storage is not None else 0
+    kept = tape.selection.kept if tape.selection is not None else []
+    if detail:
+        cost.retained_census = {CHECKPOINT: int(cost.retained)}
+        for storage in kept:
+            key = ("activations", storage.name)
+            cost.retained_census[key] = cost.retained_census.get(key, 0) + int(storage.size_bytes)
+        words = {storage.key: ("kept", number) for number, storage in enumerate(kept)}
+        cost.forward_events = named(tape.events[1:], {key_of(x): "x", key_of(out): "out", **words})
+    for storage in kept:
+        cost.retained = cost.retained + storage.size_bytes
+    del x, out
+    again = Tape(autocast=job.precision.autocast, detail=detail)
+    if kept:
+        again.selection = Selection([Storage(again, s.size_bytes, s.tag, s.name) for s in kept])
+    _run_again(again, Run(job, again, queries=length, source=source), block, hidden, cost)
+    return cost
+
+
+def _run_again(tape: Tape, run: Run, block: Block, hidden: int, cost: Cost) -> None:
+    """Backward of a checkpointed layer; the tape has what forward has kept."""
+    words: dict[int, object] = {}
+    for number, storage in enumerate(tape.selection.kept if tape.selection is not None else ()):
+        storage.saved = True
+        words[storage.key] = ("kept", number)
     gradient = [
         tape.new(run.rows * hidden, run.residual, "gradient of the layer's output", tag="temporaries")
     ]
     x = _input(run, hidden)
     if x.storage is not None:
-        x.storage.saved, x.storage.name = True, "layer input (checkpoint)"
-    words = {key_of(gradient[0]): "gout", key_of(x): "x"}
+        x.storage.saved, x.storage.name = True, CHECKPOINT[1]
+    words |= {key_of(gradient[0]): "gout", key_of(x): "x"}
+    before = len(tape.events)
     tape.mark()
     out = layer(run, x, block)
     tape.casts.clear()
@@ -112,9 +144,8 @@ def _checkpointed(job: Job, block: Block, hidden: int, length: Size, source: Siz
     reached = tape.backward(start, gradient, "input")
     del start, x
     cost.backward, cost.backward_census = tape.peak_bytes, tape.composition
-    cost.backward_events = named(tape.events[2:], {**words, key_of(reached): "gx"})
+    cost.backward_events = named(tape.events[before:], {**words, key_of(reached): "gx"})
     _gradients(tape, cost)
-    return cost
 
 
 def norms(job: Job, places: tuple[tuple[str, Norm], ...], hidden: int, length: Size, *, detail: bool) -> Cost:
@@ -253,7 +284,7 @@ def key_of(tensor: Tensor | None) -> int:
     return tensor.storage.key if tensor is not None and tensor.storage is not None else -1
 
 
-def named(events: list[tuple[int, int]], words: dict[int, str]) -> Events:
+def named(events: list[tuple[int, int]], words: Mapping[int, object]) -> Events:
     """Events with the keys that neighbours share replaced by words."""
     return [(words.get(key, key), size) for key, size in events]
 

@@ -19,6 +19,9 @@ from loadmaster.models.spec import Attention, Block, ModelSpec, Tower
 TEXT_LIKE = ("text", "vision", "audio")
 """Modalities whose towers are stacks of token blocks; image planes (UNet, VAE) are not run here yet."""
 
+Kind = tuple[bool, bool]
+"""What sets a layer apart from others of its block: it is the first and needs no gradient of its input; it is checkpointed."""
+
 
 @dataclass(slots=True, eq=False)
 class Segment:
@@ -91,11 +94,16 @@ def training(spec: ModelSpec, job: Job, *, detail: bool) -> list[Stack]:
         source = found[-1].tokens if found else length
 
         def measure(
-            block: Block, first: bool, tower: Tower = tower, length: Size = length, source: Size = source
+            block: Block, kind: Kind, tower: Tower = tower, length: Size = length, source: Size = source
         ) -> Cost:
-            return passes.training_layer(job, block, tower.hidden, length, source, detail=detail, first=first)
+            sizes = (tower.hidden, length, source)
+            return passes.training_layer(
+                job, block, *sizes, detail=detail, first=kind[0], checkpointed=kind[1]
+            )
 
-        layers = _layers(tower, measure, first=first)
+        layers = _layers(
+            tower, measure, lambda position: (first and position == 0, job.checkpoints(position))
+        )
         tail = (
             None
             if tower is spec.decoder
@@ -116,7 +124,7 @@ def inference(spec: ModelSpec, job: Job, queries: Size, keys: Size, *, detail: b
 
         def measure(
             block: Block,
-            _: bool,
+            _: Kind,
             tower: Tower = tower,
             length: Size = length,
             seen: Size = seen,
@@ -145,12 +153,16 @@ def _embedding(job: Job, tower: Tower, length: Size) -> Part:
     return counted("activations", size, "embedding output: tokens × width", source)
 
 
-def _layers(tower: Tower, measure: Callable[[Block, bool], Cost], *, first: bool = False) -> list[Cost]:
-    """Every layer's cost in order; layers of a kind share one. ``first``: layer 0 is a kind of its own."""
-    costs: dict[tuple[int, bool], Cost] = {}
+def _layers(
+    tower: Tower,
+    measure: Callable[[Block, Kind], Cost],
+    kind: Callable[[int], Kind] = lambda position: (False, False),
+) -> list[Cost]:
+    """Every layer's cost in order; layers of a kind share one."""
+    costs: dict[tuple[int, Kind], Cost] = {}
     found = []
     for position, index in enumerate(tower.layout):
-        key = (index, first and position == 0)
+        key = (index, kind(position))
         if key not in costs:
             costs[key] = measure(tower.blocks[index], key[1])
         found.append(costs[key])

@@ -76,6 +76,24 @@ class Node:
         self.outputs = 1
 
 
+class Selection:
+    """Which results selective checkpointing keeps: torchtitan's rule per operator (distributed/activation_checkpoint.py,
+    _save_list: aten.mm, flash and memory-efficient attention; of the products every second one is made again). Through
+    torch.utils.checkpoint create_selective_checkpoint_contexts they are kept in forward, and taken ``again`` in backward."""
+
+    def __init__(self, kept: list[Storage] | None = None) -> None:
+        self.again = kept is not None
+        self.kept: list[Storage] = kept or []
+        self.products = 0
+
+    def keeps(self, operator: str) -> bool:
+        """Whether this result is kept; the products of a pass are counted."""
+        if operator == "mm":
+            self.products += 1
+            return self.products % 2 == 1
+        return operator == "attention"
+
+
 class Tape:
     """Live bytes and their highest point over one stretch of a step. ``composition`` (plain ints only) holds, at that
     point, bytes by (tag, name), and ``events`` what was taken (key, bytes) and given back (key, -1), in order."""
@@ -88,6 +106,7 @@ class Tape:
         self.gradients: dict[str, Tensor] = {}
         self.casts: dict[str, Tensor] = {}
         self.accumulating = False
+        self.selection: Selection | None = None
         self.tag = "activations"
         self.events: list[tuple[int, int]] = []
         self.detail = detail
@@ -133,6 +152,17 @@ class Tape:
         """Allocate a tensor; the allocator hands out multiples of 512 bytes (CUDACachingAllocator kMinBlockSize)."""
         size = rounded(elements * itemsize(dtype))
         return Tensor(elements, dtype, Storage(self, size, tag or self.tag, name))
+
+    def output(self, operator: str, elements: Size, dtype: str, name: str) -> Tensor:
+        """An operator's result: a new tensor, unless selective checkpointing has kept it from forward."""
+        if self.selection is None or not self.selection.keeps(operator):
+            return self.new(elements, dtype, name)
+        if self.selection.again:
+            return Tensor(elements, dtype, self.selection.kept.pop(0))
+        result = self.new(elements, dtype, name)
+        if result.storage is not None:
+            self.selection.kept.append(result.storage)
+        return result
 
     def scratch(self, elements: Size, dtype: str, name: str = "kernel scratch") -> None:
         """A tensor that lives only inside the operator that asks for it."""

@@ -78,10 +78,7 @@ class Training:
         return self._made([]) if self.accumulating else []
 
     def _retained(self, groups: Groups) -> Part:
-        kept = activations.retained(groups)
-        if "activations" in self.job.offload and self.job.checkpointing == "full":
-            return replace_size(kept, 0 * kept.size_bytes)
-        return kept
+        return activations.retained(groups, offloaded="activations" in self.job.offload)
 
     def _forward(self) -> list[Moment]:
         found: list[Moment] = []
@@ -165,11 +162,6 @@ class Training:
             size = size + cache.size_bytes
         words = "logits and KV cache that the loop's `outputs` keeps"
         return counted("logits", size, words, "transformers CausalLMOutputWithPast")
-
-
-def replace_size(part: Part, size: Size) -> Part:
-    """The same part at another size, without its pieces."""
-    return Part(part.component, size, part.formula, part.source, part.origin)
 
 
 def _several(steps: Size) -> bool:

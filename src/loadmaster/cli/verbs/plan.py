@@ -73,7 +73,7 @@ def _job(group: argparse._ArgumentGroup) -> None:
 
 def _training(group: argparse._ArgumentGroup) -> None:
     _number(group, "--grad-accumulation", "micro-batches in a step; default 1")
-    group.add_argument("--checkpointing", metavar="KIND", help="none (default), full: every layer")
+    group.add_argument("--checkpointing", metavar="KIND", help="none (default); full: every layer; every:2: every second; selective: torchtitan's, by operator")
     group.add_argument(
         "--loss", metavar="KIND", help="hf (default: transformers' own), native, chunked, fused (Liger)"
     )

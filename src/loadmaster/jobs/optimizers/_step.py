@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from loadmaster.arrays import Size, maximum, rounded
 from loadmaster.dtypes import itemsize
@@ -11,7 +11,8 @@ from loadmaster.dtypes import itemsize
 HALVES = ("float16", "bfloat16")
 
 
-class Trained(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Trained:
     """``count`` equal trained tensors of ``elements`` values with these ``sides``, in ``dtype``, the format the optimizer
     works in. ``hidden``: the matrix of a linear layer inside the network, neither token table nor head."""
 

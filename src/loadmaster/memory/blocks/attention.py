@@ -223,8 +223,8 @@ def _attend(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention, kind: At
         if kind == "efficient" and masked(run, spec)
         else []
     )
-    out = tape.new(run.rows * spec.heads * spec.value_dim, q.dtype, "attention output")
-    stats = tape.new(run.rows * spec.heads, "float32", "attention logsumexp")
+    out = tape.output("attention", run.rows * spec.heads * spec.value_dim, q.dtype, "attention output")
+    stats = tape.output("attention", run.rows * spec.heads, "float32", "attention logsumexp")
     sizes = [(t.elements, t.dtype, t.needs_grad) for t in (q, k, v)]
     rows, heads, dim = run.rows, spec.heads, spec.head_dim
     expands = kind == "flash" and k.elements is not q.elements and spec.kv_heads != spec.heads

@@ -6,7 +6,7 @@ from loadmaster.arrays import Size
 from loadmaster.dtypes import itemsize
 from loadmaster.jobs.job import Job
 from loadmaster.memory.parts import Census, Part, commas
-from loadmaster.memory.passes import Cost
+from loadmaster.memory.passes import CHECKPOINT, Cost
 from loadmaster.models.spec import ModelSpec
 
 SOURCE = (
@@ -14,22 +14,26 @@ SOURCE = (
 )
 
 
-def retained(groups: list[tuple[Cost, int]]) -> Part:
-    """What ``count`` layers of each cost hold together between their forward and their backward."""
+def retained(groups: list[tuple[Cost, int]], *, offloaded: bool = False) -> Part:
+    """What ``count`` layers of each cost hold together between their forward and their backward; ``offloaded``: inputs of
+    checkpointed layers wait in host memory."""
     total: Size = 0
     census: Census = {}
     for cost, count in groups:
-        total = total + cost.retained * count
+        total = total + _kept(cost, offloaded) * count
         for key, size in cost.retained_census.items():
-            census[key] = census.get(key, 0) + size * count
+            if not (offloaded and key == CHECKPOINT):
+                census[key] = census.get(key, 0) + size * count
 
     def formula() -> str:
-        return (
-            " + ".join(f"{count} layers × {commas(cost.retained)} B" for cost, count in groups if count)
-            or "0"
-        )
+        terms = [f"{count} layers × {commas(_kept(cost, offloaded))} B" for cost, count in groups if count]
+        return " + ".join(terms) or "0"
 
     return Part("activations", total, formula, SOURCE, origin="modelled", census=census)
+
+
+def _kept(cost: Cost, offloaded: bool) -> Size:
+    return cost.retained - cost.checkpoint if offloaded else cost.retained
 
 
 def rotary_buffers(spec: ModelSpec, job: Job, rotary: int) -> Part:

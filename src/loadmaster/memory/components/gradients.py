@@ -8,7 +8,9 @@ from loadmaster.memory.inventory import gradient_bytes, trained
 from loadmaster.memory.parts import Part
 from loadmaster.models.spec import ModelSpec
 
-BUFFER = "; Megatron-LM distributed/param_and_grad_buffer.py: main_grad, one float32 buffer that is always there"
+BUFFER = (
+    "; Megatron-LM distributed/param_and_grad_buffer.py: main_grad, one float32 buffer that is always there"
+)
 
 
 def gradients(spec: ModelSpec, job: Job) -> Part:

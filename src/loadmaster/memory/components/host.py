@@ -116,8 +116,9 @@ def offloaded(spec: ModelSpec, job: Job) -> list[Part]:
             Part("offloaded gradients", trained_bytes, lambda: f"{commas(trained_bytes)} B", OFFLOAD_SOURCE)
         )
     if "activations" in job.offload:
-        size = len(spec.decoder.layout) * job.micro_batch * job.seq_len * spec.decoder.hidden * 2
-        words = f"layers × tokens × width × 2 B = {commas(size)} B"
+        layers = sum(job.checkpoints(position) for position in range(len(spec.decoder.layout)))
+        size = layers * job.micro_batch * job.seq_len * spec.decoder.hidden * 2
+        words = f"checkpointed layers × tokens × width × 2 B = {commas(size)} B"
         found.append(Part("offloaded activations", size, lambda: words, "torch save_on_cpu hooks, pinned"))
     return found
 

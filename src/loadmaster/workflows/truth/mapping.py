@@ -130,7 +130,7 @@ def _training(row: Row, spec: ModelSpec, assumed: list[str]) -> Job:
         seq_len=tokens,
         grad_accumulation=row.grad_accum or 1,
         optimizer=optimizer,
-        checkpointing=_checkpointing(row),  # type: ignore[arg-type]
+        checkpointing=_checkpointing(row),
         attention=_attention(row),  # type: ignore[arg-type]
         loss=loss.kind,  # type: ignore[arg-type]
         loss_chunks=chunks,

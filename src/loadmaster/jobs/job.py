@@ -47,6 +47,8 @@ class Lora(Record, kw_only=True):
     targets: tuple[str, ...] = ("all-linear",)
     dropout: float = 0.0
     dtype: str = "float32"
+    dora: bool = False
+    """DoRA (arXiv:2402.09353): a trained magnitude for each output beside the low-rank direction."""
 
 
 class Quantization(Record, kw_only=True):
@@ -113,6 +115,10 @@ class Job(Record, kw_only=True):
     kv_dtype: str | None = None
     """None: the compute format."""
     kv_cache: bool = True
+    memory_utilization: float = 0.9
+    """vLLM's gpu_memory_utilization: its share of the card's memory."""
+    max_sequences: int | None = None
+    """vLLM's max_num_seqs; None: its default for the card. Its max_num_batched_tokens is ``prefill_chunk``."""
     layout: Layout = Layout()
     loader: Loader = Loader()
     framework: str = "transformers"

@@ -84,6 +84,8 @@ class Words(Record, kw_only=True):
     prefill_chunk: int | None = None
     logits: str = "last"
     kv_dtype: str | None = None
+    memory_utilization: float = 0.9
+    max_sequences: int | None = None
     workers: int = 0
     prefetch: int = 2
     pin_memory: bool = False
@@ -161,7 +163,10 @@ def _inference(said: Words, seq: int) -> dict[str, Any]:
         raise BadValueError(
             "new_tokens", new, f"at most seq ({seq}), which counts prompt and generated tokens"
         )
-    kv = None if said.kv_dtype is None else dtypes.canonical(said.kv_dtype)
+    kv = said.kv_dtype if said.kv_dtype in (None, "q8_0", "q4_0") else dtypes.canonical(str(said.kv_dtype))
+    share = said.memory_utilization
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+        raise BadValueError("memory_utilization", share, "more than 0 and at most 1")
     if kv is not None and kv not in KV_FORMATS:
         raise BadValueError("kv_dtype", said.kv_dtype, f"one of {', '.join(KV_FORMATS)}")
     return {
@@ -169,11 +174,13 @@ def _inference(said: Words, seq: int) -> dict[str, Any]:
         "prefill_chunk": maybe("prefill_chunk", said.prefill_chunk, "prefill_chunk"),
         "logits": choose("logits", said.logits, ("last", "all")),
         "kv_dtype": kv,
+        "memory_utilization": float(share),
+        "max_sequences": maybe("max_sequences", said.max_sequences, "micro_batch"),
     }
 
 
-KV_FORMATS = ("float32", "float16", "bfloat16", "float8_e4m3", "float8_e5m2", "int8", "int4")
-"""Formats that caches of keys and values come in (transformers' QuantizedCache, vLLM's --kv-cache-dtype)."""
+KV_FORMATS = ("float32", "float16", "bfloat16", "float8_e4m3", "float8_e5m2", "int8", "int4", "q8_0", "q4_0")
+"""Formats that caches of keys and values come in (transformers' QuantizedCache, vLLM's --kv-cache-dtype, llama.cpp's -ctk)."""
 
 
 def _lora(said: Words, method: str) -> Lora | None:

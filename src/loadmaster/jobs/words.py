@@ -42,6 +42,8 @@ def words(job: Job) -> dict[str, Any] | None:
         "prefill_chunk": job.prefill_chunk,
         "logits": job.logits,
         "kv_dtype": job.kv_dtype,
+        "memory_utilization": job.memory_utilization,
+        "max_sequences": job.max_sequences,
         "workers": job.loader.workers,
         "prefetch": job.loader.prefetch,
         "pin_memory": job.loader.pin_memory,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from loadmaster.jobs.job import Job
+from loadmaster.jobs.quantizations import find, spelled
 from loadmaster.memory.blocks.attention import kernel
 from loadmaster.memory.blocks.run import Run
 from loadmaster.memory.components import optimizer
@@ -20,6 +21,11 @@ LOSSES = {
 }
 
 PAGED = "paged states are missing from allocated and reserved: they take VRAM while there is room, host RAM otherwise"
+
+ENGINES = {
+    "vllm": "vLLM as its API server starts it: {share:g} of the card, defaults of the card for tokens a step and sequences",
+    "llama.cpp": "llama.cpp with every layer on the GPU and 512 tokens a micro-batch (--prefill-chunk says otherwise)",
+}
 
 
 def assumptions(spec: ModelSpec, job: Job) -> tuple[Assumption, ...]:
@@ -66,8 +72,14 @@ def _training(spec: ModelSpec, job: Job) -> Iterator[tuple[str, str, str]]:
 
 def _inference(job: Job) -> Iterator[tuple[str, str, str]]:
     cache = job.kv_dtype or job.compute_dtype
-    yield "precision", job.precision.weights, f"weights in {job.precision.weights}, KV cache in {cache}"
+    held = job.precision.weights
+    if job.quantization is not None:
+        held = f"{find(job.quantization.dtype).TEXT} ({spelled(job.quantization)}), the rest in {held}"
+    yield "precision", job.precision.weights, f"weights in {held}, KV cache in {cache}"
     chunk = job.prefill_chunk
+    if job.facts.engine is not None:
+        yield "engine", job.facts.engine, ENGINES[job.facts.engine].format(share=job.memory_utilization)
+        return
     words = "the whole prompt at once" if chunk is None else f"{chunk} prompt tokens at a time"
     rows = "the last token" if job.logits == "last" else "the whole prompt"
     yield "prefill", str(chunk or "whole"), f"prefill takes {words}, logits of {rows}"

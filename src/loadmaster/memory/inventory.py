@@ -56,7 +56,10 @@ def parameters(spec: ModelSpec, job: Job) -> list[Held]:
     denoisers = _denoisers(spec)
     head = job.facts.quantises_head
     found = []
+    tied = spec.head is None or spec.head.tied
     for tensor in tensors(spec):
+        if tensor.role == "embedding" and job.facts.host_embedding and not tied:
+            continue
         matrix = matrix_of(spec, tensor) if job.quantization is not None else None
         size = 0
         dtype = rest_dtype(job)
@@ -115,7 +118,7 @@ def _place(tensor: Tensor) -> Place | None:
 
 
 def adapters(spec: ModelSpec, job: Job) -> list[Held]:
-    """LoRA's A and B for every targeted linear layer."""
+    """LoRA's A and B for every targeted linear layer, and DoRA's magnitudes."""
     if job.lora is None:
         return []
     denoisers = _denoisers(spec)
@@ -130,17 +133,23 @@ def adapters(spec: ModelSpec, job: Job) -> list[Held]:
             continue
         outputs, inputs = tensor.shape
         rank = job.lora.rank
-        for side, sides in (("lora_A", (rank, inputs)), ("lora_B", (outputs, rank))):
+        matrices: list[tuple[str, tuple[int, ...]]] = [
+            ("lora_A", (rank, inputs)),
+            ("lora_B", (outputs, rank)),
+        ]
+        if job.lora.dora:
+            matrices.append(("lora_magnitude_vector", (outputs,)))
+        for side, sides in matrices:
             found.append(
                 Held(
                     name=f"{tensor.name.removesuffix('.weight')}.{side}",
                     role="adapter",
-                    elements=sides[0] * sides[1],
+                    elements=prod(sides),
                     count=tensor.count,
                     dtype=job.lora.dtype,
                     trained=True,
                     sides=sides,
-                    hidden=True,
+                    hidden=len(sides) == 2,
                 )
             )
     return found

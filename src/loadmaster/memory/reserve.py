@@ -6,6 +6,7 @@ from loadmaster.jobs.job import Job
 from loadmaster.memory import timeline
 from loadmaster.memory.inventory import adapters, as_run, gradient_bytes, parameters, trained
 from loadmaster.memory.replay import Replay, inference, training
+from loadmaster.memory.serving import Served
 from loadmaster.memory.training import Training
 from loadmaster.models.spec import ModelSpec
 from loadmaster.records import Interval
@@ -15,6 +16,8 @@ from loadmaster.units import MIB
 def reserved(spec: ModelSpec, job: Job, allocated: Interval, compute_capability: str | None) -> Interval:
     """Peak of max_memory_reserved. Low: expandable segments, which leave only 2 MiB pages unused; likely: the replay with
     default segments; high: as much unused again, for lengths that change from batch to batch."""
+    if job.facts.engine is not None and not job.training:
+        return allocated  # a server makes its pools at once
     replay = replayed(spec, job, compute_capability)
     unused = max(0, replay.allocator.peak_reserved_bytes - replay.allocator.peak_allocated_bytes)
     low = -(-allocated.low // (2 * MIB)) * 2 * MIB
@@ -31,6 +34,8 @@ def replayed(
     for held in [*parameters(spec, job), *adapters(spec, job)]:
         replay.keep([int(held.size_bytes) // held.count] * held.count)
     run = timeline.detailed(spec, job, compute_capability)
+    if isinstance(run, Served):
+        return replay
     layers = [cost for stack in run.stacks for cost in stack.layers]
     embedding = int(run.stacks[0].embedding.size_bytes) if run.stacks else 0
     if isinstance(run, Training):

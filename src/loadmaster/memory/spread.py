@@ -32,6 +32,8 @@ SPREADS = {
     "activations": Spread(20, 15, "libraries write the same layer with more or fewer kept copies"),
     "logits": Spread(35, 20, "upcasts done in place or not, logits kept by the loop"),
     "temporaries": Spread(60, 40, "kernels fused or written out, their own scratch"),
+    "profile run": Spread(20, 30, "versions whose sampler sorts more or less, kernels' own workspaces"),
+    "compute buffer": Spread(15, 25, "versions whose graph is laid out otherwise"),
     "weight copies": Spread(10, 10, "which weights autocast casts"),
 }
 PACKED = Spread(4, 6, "which layers a loader packs, and the layout of its scales")

@@ -12,6 +12,7 @@ from loadmaster.jobs.job import Job
 from loadmaster.memory.inference import Inference
 from loadmaster.memory.inventory import as_run
 from loadmaster.memory.parts import Moment
+from loadmaster.memory.serving import Served
 from loadmaster.memory.training import Training
 from loadmaster.models.spec import ModelSpec
 
@@ -29,16 +30,18 @@ def moments(
 
 
 @lru_cache(maxsize=4)
-def detailed(spec: ModelSpec, job: Job, compute_capability: str | None) -> Training | Inference:
+def detailed(spec: ModelSpec, job: Job, compute_capability: str | None) -> Training | Inference | Served:
     """``at_work`` with the pieces of every tensor, kept for whoever asks next: the entries, then the replay."""
     return at_work(spec, job, compute_capability, detail=True)
 
 
 def at_work(
     spec: ModelSpec, job: Job, compute_capability: str | None = None, *, detail: bool
-) -> Training | Inference:
+) -> Training | Inference | Served:
     """The job as it runs, with the cost of every layer."""
     spec = as_run(spec, job)
     if job.training:
         return Training(spec, job, compute_capability, detail=detail)
+    if job.facts.engine is not None:
+        return Served(spec, job, compute_capability)
     return Inference(spec, job, compute_capability, detail=detail)

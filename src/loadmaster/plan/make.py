@@ -5,6 +5,7 @@ from __future__ import annotations
 from loadmaster.hardware import Device, Host, usable
 from loadmaster.jobs.job import Job
 from loadmaster.memory import predict
+from loadmaster.memory.serving import budget
 from loadmaster.models.spec import ModelSpec
 from loadmaster.plan.ladder import first_that_fits, least_bytes, single_changes
 from loadmaster.plan.plan import Combination, Plan, Rung
@@ -34,6 +35,7 @@ def make_plan(spec: ModelSpec, job: Job, device: Device | None, host: Host | Non
     room = usable(device, host)
     search = Search(spec, room, device.gpu.compute_capability)
     ledger, result = search.judged(job)
+    pool = budget(spec, job, room.visible_bytes, room.usable_bytes, device.gpu.compute_capability)
     least: int | None = None
     ladder: tuple[Rung, ...] = ()
     fitting: Combination | None = None
@@ -41,6 +43,10 @@ def make_plan(spec: ModelSpec, job: Job, device: Device | None, host: Host | Non
         ladder = single_changes(search, job)
         fitting = first_that_fits(search, job)
         least = least_bytes(search, job) if fitting is None else None
+    margin = margin_bytes(ledger, room.usable_bytes, result)
+    if pool is not None and not pool.starts:
+        # A server refuses to start when its pool can't hold one sequence.
+        result, margin = "does_not_fit", min(margin, pool.pool.likely - pool.sequence_bytes)
     return Plan(
         model=spec,
         job=job,
@@ -49,10 +55,11 @@ def make_plan(spec: ModelSpec, job: Job, device: Device | None, host: Host | Non
         usable=room,
         ledger=ledger,
         verdict=result,
-        margin_bytes=margin_bytes(ledger, room.usable_bytes, result),
+        margin_bytes=margin,
         ram_verdict=ram_verdict(ledger, host.usable_ram_bytes if host else None),
         ladder=ladder,
         fitting=fitting,
+        budget=pool,
         least_bytes=least,
         notes=device.assumed,
     )

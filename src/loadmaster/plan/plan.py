@@ -7,6 +7,7 @@ from typing import Literal
 from loadmaster.hardware import Device, Host, Usable
 from loadmaster.jobs.job import Job
 from loadmaster.memory.ledger import Ledger
+from loadmaster.memory.serving import Budget
 from loadmaster.models.spec import ModelSpec
 from loadmaster.records import Interval, Record
 
@@ -59,6 +60,8 @@ class Plan(Record, kw_only=True):
     ladder: tuple[Rung, ...] = ()
     fitting: Combination | None = None
     """The first combination that fits; None: the job fits as it is, or nothing here makes it fit."""
+    budget: Budget | None = None
+    """What a server's budget leaves to KV cache; None for libraries without one, or without a device."""
     least_bytes: int | None = None
     """Where nothing here makes it fit: allocated bytes of the peak when every change that helps is made."""
     notes: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ from loadmaster.plan import Plan
 from loadmaster.records import Interval
 from loadmaster.render.bar import Piece, bar
 from loadmaster.render.ladder import ladder
+from loadmaster.render.serving import holds, serving
 from loadmaster.render.sizes import Scale, apart, scale_of
 from loadmaster.render.terminal import Cell, Look, plain, table, wrap
 from loadmaster.units import format_count
@@ -26,6 +27,7 @@ def plan_text(plan: Plan, look: Look, *, explain: bool = False, rule_of_thumb: b
         _bar(plan, look, scale),
         _peaks(plan, look, scale),
         _phases(plan, look, scale),
+        serving(plan, look),
         _host(plan, look),
     ]
     if plan.verdict == "does_not_fit":
@@ -96,6 +98,9 @@ def _vram_sentence(plan: Plan) -> tuple[str, str, str]:
         needs = f"No GPU here: showing what the job needs, {allocated} allocated {where}"
         return "?", "bold", f"{needs}. Name a card with --gpu or a size with --vram."
     leaves = f"the {plan.device.name} leaves {apart(plan.usable_bytes.likely)} to a job"
+    if plan.budget is not None and not plan.budget.starts and plan.margin_bytes < 0:
+        pool = f"{plan.budget.engine}'s budget leaves {apart(plan.budget.pool.likely)} to KV cache"
+        return "✗", "bold,red", f"Does not fit: {pool}; {holds(plan, plan.budget)}."
     if plan.verdict == "does_not_fit" and peak.allocated.likely <= plan.usable_bytes.likely:
         short = f"Does not fit: {allocated} allocated {where} would, but not in the pieces that are free"
         return "✗", "bold,red", f"{short}: PyTorch's allocator reserves {reserved}, {leaves}."

@@ -10,6 +10,7 @@ import msgspec
 from loadmaster.jobs.job import Job
 from loadmaster.jobs.words import words
 from loadmaster.memory.ledger import Assumption, Entry, Peak, PhaseTotal
+from loadmaster.memory.serving import Budget
 from loadmaster.models.parameters import parameter_count
 from loadmaster.plan.plan import Plan, Rung, Verdict
 from loadmaster.plan.rules_of_thumb import Rule
@@ -87,6 +88,7 @@ class PlanFields(Record, kw_only=True):
     assumptions: tuple[Assumption, ...]
     ladder: tuple[Rung, ...]
     fitting: FittingFields | None
+    budget: Budget | None
     least_bytes: int | None
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -136,6 +138,7 @@ def plan_fields(plan: Plan, rules: Sequence[Rule] = ()) -> PlanFields:
         assumptions=ledger.assumptions,
         ladder=plan.ladder,
         fitting=_fitting(plan),
+        budget=plan.budget,
         least_bytes=plan.least_bytes,
         notes=plan.notes,
         warnings=ledger.warnings,

@@ -73,7 +73,11 @@ def _job(group: argparse._ArgumentGroup) -> None:
 
 def _training(group: argparse._ArgumentGroup) -> None:
     _number(group, "--grad-accumulation", "micro-batches in a step; default 1")
-    group.add_argument("--checkpointing", metavar="KIND", help="none (default); full: every layer; every:2: every second; selective: torchtitan's, by operator")
+    group.add_argument(
+        "--checkpointing",
+        metavar="KIND",
+        help="none (default); full: every layer; every:2: every second; selective: torchtitan's, by operator",
+    )
     group.add_argument(
         "--loss", metavar="KIND", help="hf (default: transformers' own), native, chunked, fused (Liger)"
     )
@@ -126,12 +130,34 @@ def _inference(group: argparse._ArgumentGroup) -> None:
     _number(group, "--prefill-chunk", "prompt tokens processed at once; default: the whole prompt")
     group.add_argument("--logits", metavar="WHICH", help="last (default), all")
     group.add_argument(
-        "--kv-dtype", metavar="FORMAT", help="format of the KV cache, such as fp8; default: as computed"
+        "--kv-dtype",
+        metavar="FORMAT",
+        help="format of the KV cache, such as fp8 or q8_0; default: as computed",
     )
+    group.add_argument(
+        "--engine",
+        metavar="NAME",
+        dest="framework",
+        help="vllm, llama.cpp: how much KV cache the server's budget leaves (same as --framework)",
+    )
+    group.add_argument(
+        "--memory-utilization",
+        metavar="SHARE",
+        type=_share,
+        help="vllm's gpu_memory_utilization; default 0.9",
+    )
+    _number(group, "--max-sequences", "vllm's max_num_seqs; --prefill-chunk is its max_num_batched_tokens")
 
 
 def _number(group: argparse._ArgumentGroup, option: str, text: str) -> None:
     group.add_argument(option, metavar="N", type=_whole(option), help=text)
+
+
+def _share(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise BadValueError("--memory-utilization", text[:40], "a share of the card, such as 0.9") from None
 
 
 def _whole(option: str) -> Callable[[str], int]:

@@ -36,6 +36,10 @@ class Facts(Record, kw_only=True):
     lora: Literal["peft", "litgpt"] = "peft"
     quantises_head: bool = False
     """The 4-bit loader also packs the output projection."""
+    engine: Literal["vllm", "llama.cpp"] | None = None
+    """A server that fills the card by a budget of its own (``memory/serving.py``)."""
+    host_embedding: bool = False
+    """The token table stays in host memory, unless it is the output projection too."""
     fp8_unties_head: bool = False
     """Loading a checkpoint of 8-bit floats gives the output projection a tensor of its own, whatever the config says."""
     gptq_kernel: str = "marlin"

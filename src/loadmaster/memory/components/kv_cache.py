@@ -20,21 +20,31 @@ def dtype(job: Job) -> str:
     return job.kv_dtype or job.compute_dtype
 
 
+PACKED = {"q8_0": (34, 32), "q4_0": (18, 32)}
+"""llama.cpp's formats of cached values: bytes and values of a block (gguf-py constants.py GGML_QUANT_SIZES)."""
+
+
+def stored_bytes(values: Size, dtype: str) -> Size:
+    """Bytes of cached values in a format."""
+    size, block = PACKED.get(dtype) or (BITS[dtype], 8)
+    return values * size // block
+
+
 def kv_cache(spec: ModelSpec, job: Job, tokens: Size) -> Part:
     """Cache of ``micro_batch`` sequences of ``tokens``."""
-    bits = BITS[dtype(job)]
     layers = kv_layers(spec, latent=True)
     total: Size = 0
     for kv in layers:
         kept = tokens if kv.window is None else minimum(tokens, kv.window)
-        total = total + kv.layers * kv.values * kept * job.micro_batch * bits // 8
-    total = total + state_bytes(spec, dtype(job)) * job.micro_batch
+        total = total + stored_bytes(kv.layers * kv.values * kept * job.micro_batch, dtype(job))
+    if dtype(job) in BITS:
+        total = total + state_bytes(spec, dtype(job)) * job.micro_batch
 
     def formula() -> str:
         terms = [
             f"{kv.layers} layers × {kv.values:,} values × {_kept(tokens, kv.window)} tokens" for kv in layers
         ]
-        return f"{commas(job.micro_batch)} sequences × ({' + '.join(terms) or 'recurrent states'}) × {bits / 8:g} B"
+        return f"{commas(job.micro_batch)} sequences × ({' + '.join(terms) or 'recurrent states'}) × {dtype(job)}"
 
     return Part("kv cache", total, formula, SOURCE)
 
@@ -63,9 +73,8 @@ def growth(spec: ModelSpec, job: Job, tokens: Size) -> Part:
         )
     if kind in ("static", "generated"):
         return Part("temporaries", 0 * tokens, lambda: "0", SOURCE)
-    bits = BITS[dtype(job)]
     largest: Size = 0
     for kv in kv_layers(spec, latent=True):
         kept = tokens if kv.window is None else minimum(tokens, kv.window)
-        largest = maximum(largest, (kv.values + 1) // 2 * kept * job.micro_batch * bits // 8)
+        largest = maximum(largest, stored_bytes((kv.values + 1) // 2 * kept * job.micro_batch, dtype(job)))
     return Part("temporaries", largest, lambda: f"torch.cat of one layer's keys: {commas(largest)} B", SOURCE)

@@ -10,12 +10,13 @@ import re
 from typing import Any, Literal
 
 from loadmaster.errors import LoadmasterError
-from loadmaster.hardware import Device
+from loadmaster.hardware import Device, usable
 from loadmaster.jobs import optimizers
 from loadmaster.jobs.frameworks import facts
 from loadmaster.jobs.job import Job, Lora, Optimizer, Precision, Quantization
 from loadmaster.models.spec import ModelSpec
 from loadmaster.records import Record
+from loadmaster.units import GIB
 from loadmaster.workflows.truth import packed, words
 from loadmaster.workflows.truth.rows import Row
 from loadmaster.workflows.truth.targets import lora_targets
@@ -48,6 +49,8 @@ class Question(Record, kw_only=True):
     convention: Convention
     device: Device | None = None
     phase: str | None = None
+    pool_of_bytes: int | None = None
+    """Compare what a server's budget of a card of this many bytes leaves to KV cache."""
     assumed: tuple[str, ...] = ()
 
 
@@ -68,11 +71,27 @@ def question(row: Row, spec: ModelSpec, device: Device | None) -> Question:
             job, phase = _inference(row, spec, convention, assumed), _phase(row)
     except LoadmasterError as error:
         raise Unmapped(str(error)) from None
+    pool = None
+    if convention == "kv cache" and words.lengths(row.notes).cached is None:
+        pool = _pool_of(row, job, device)
     if convention in ("weights", "kv cache"):
         phase = "load" if convention == "weights" else None
     return Question(
-        spec=spec, job=job, convention=convention, device=device, phase=phase, assumed=tuple(assumed)
-    )
+        spec=spec, job=job, convention=convention, device=device, phase=phase, pool_of_bytes=pool,
+        assumed=tuple(assumed),
+    )  # fmt: skip
+
+
+def _pool_of(row: Row, job: Job, device: Device | None) -> int:
+    """The card's memory as CUDA sees it, where a KV pool is what a server's budget leaves of it."""
+    if job.facts.engine is None:
+        raise Unmapped("a KV pool is what a server's budget leaves; the server isn't known")
+    stated = re.search(r"\(([\d.]+) GiB\)", row.gpu or "", re.ASCII)
+    if stated:
+        return int(float(stated.group(1)) * GIB)
+    if device is None:
+        raise Unmapped("a KV pool is what a server's budget leaves of a card; which isn't stated")
+    return usable(device).visible_bytes.likely
 
 
 def _one_device(row: Row, assumed: list[str]) -> None:
@@ -255,8 +274,6 @@ def _inference(row: Row, spec: ModelSpec, convention: Convention, assumed: list[
     if method not in ("generate", "forward", "serve", "weights only"):
         raise Unmapped(f"method {row.method!r} isn't a task of Job")
     stated = words.lengths(row.notes)
-    if convention == "kv cache" and stated.cached is None:
-        raise Unmapped("a KV pool is what a server's budget leaves; how many tokens it holds isn't stated")
     precision, quantization = _formats(row, method)
     whole, new, chunk = _inference_tokens(row, stated, convention, assumed)
     everything = "all positions" in (row.fused_loss or "") or "every prompt position" in (row.notes or "")
@@ -271,6 +288,7 @@ def _inference(row: Row, spec: ModelSpec, convention: Convention, assumed: list[
         prefill_chunk=chunk,
         logits="all" if everything else "last",
         framework=words.framework(row.framework, assumed),
+        memory_utilization=stated.share or 0.9,
     )
 
 
@@ -288,6 +306,8 @@ def _inference_tokens(
         return stated.cached, 0, 1
     if convention == "weights" or _phase(row) == "load":
         return 1, 0, None
+    if convention == "kv cache" and row.seq_len is not None:
+        return row.seq_len, 0, None
     chunk = 1 if stated.chunked_prefill else None
     if chunk:
         assumed.append("the prompt was processed in chunks of a size that isn't stated: taken as one token")

@@ -11,6 +11,7 @@ from loadmaster.errors import AmbiguousNameError, LoadmasterError, UnknownNameEr
 from loadmaster.hardware import Device, all_gpus, find_gpu, get_gpu, usable
 from loadmaster.hardware.usable import context_memory
 from loadmaster.memory import Entry, Ledger, predict
+from loadmaster.memory.serving import budget
 from loadmaster.models import read_model
 from loadmaster.models.spec import ModelSpec
 from loadmaster.records import Interval, replace
@@ -86,6 +87,8 @@ def _answer(row: Row, folder: Path) -> tuple[Outcome, Worst | None]:
         if row.config is None and row.measured.what == "nvidia-smi" and "context only" in (row.method or ""):
             return _compared(base, row, _context(device), "load", ()), None
         asked = question(row, _model(row, folder), device)
+        if asked.pool_of_bytes is not None:
+            return _compared(base, row, _pool(asked), "load", asked.assumed), None
         ledger = _ledger(asked)
         predicted, phase, entries = _figure(asked, ledger)
     except Unmapped as reason:
@@ -127,6 +130,16 @@ def _ledger(asked: Question) -> Ledger:
     context = _context(device) if asked.convention == "process" else None
     capability = device.gpu.compute_capability if device else None
     return predict(asked.spec, asked.job, compute_capability=capability, context=context)
+
+
+def _pool(asked: Question) -> Interval:
+    """What a server's budget leaves to KV cache."""
+    total = Interval.exact(asked.pool_of_bytes or 0)
+    capability = asked.device.gpu.compute_capability if asked.device else None
+    found = budget(asked.spec, asked.job, total, total, capability)
+    if found is None:
+        raise Unmapped("no server's budget")
+    return found.pool
 
 
 def _figure(asked: Question, ledger: Ledger) -> tuple[Interval, str, tuple[Entry, ...]]:

@@ -158,6 +158,8 @@ class Lengths(Record, kw_only=True):
     longest: int | None = None
     cached: int | None = None
     chunked_prefill: bool = False
+    share: float | None = None
+    """Of the card, a server's budget."""
 
 
 _PROMPT = re.compile(r"\bprompt (\d+)\b", re.ASCII | re.IGNORECASE)
@@ -166,6 +168,7 @@ _NEW = re.compile(
 )
 _STATIC = re.compile(r"\bprompt \+ (\d+) tokens\b", re.ASCII | re.IGNORECASE)
 _LONGEST = re.compile(r"\blongest sample [^.;]*?\bis (\d+)\b", re.ASCII | re.IGNORECASE)
+_SHARE = re.compile(r"\bgpu_memory_utilization (0?\.\d+)\b", re.ASCII)
 _HOLDS = re.compile(r"\bholds ([\d,]+) tokens\b", re.ASCII | re.IGNORECASE)
 
 
@@ -181,6 +184,7 @@ def lengths(notes: str | None) -> Lengths:
         return None
 
     lower = text.lower()
+    share = _SHARE.search(text)
     everything = "generates" in lower or "tokens generated" in lower
     return Lengths(
         prompt=number(_PROMPT),
@@ -191,6 +195,7 @@ def lengths(notes: str | None) -> Lengths:
         or everything,
         longest=number(_LONGEST),
         cached=number(_HOLDS),
+        share=float(share.group(1)) if share else None,
         chunked_prefill=bool(re.search(r"prompt was processed in (?:small )?chunks", lower)),
     )
 
@@ -205,7 +210,7 @@ COMPANIONS = (
 def framework(text: str, assumed: list[str]) -> str:
     """Job's name for the library that ran the model, with its version where the text says or torch's version dates it."""
     low = text.lower().replace("lit-gpt", "litgpt")
-    for name in ("torchtune", "litgpt", "torchao", "autoawq", "exllama"):
+    for name in ("torchtune", "litgpt", "torchao", "autoawq", "exllama", "vllm"):
         found = re.search(rf"\b{name}\b(?: v?(\d+(?:\.\d+)+))?", low, re.ASCII)
         if found:
             return f"{name} {found.group(1)}" if found.group(1) else name

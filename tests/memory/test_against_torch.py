@@ -46,6 +46,15 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "eager": ({"precision": "bf16", "attention": "eager"}, {"attention": "eager"}),
     "lora": ({"method": "lora", "rank": 16}, {"rank": 16}),
+    "lora dropout": (
+        {"method": "lora", "rank": 16, "lora_dropout": 0.1},
+        {"rank": 16, "lora": {"lora_dropout": 0.1}},
+    ),
+    "dora": ({"method": "dora", "rank": 16}, {"rank": 16, "lora": {"use_dora": True}}),
+    "dora dropout": (
+        {"method": "dora", "rank": 8, "lora_dropout": 0.1},
+        {"rank": 8, "lora": {"use_dora": True, "lora_dropout": 0.1}},
+    ),
     "lora checkpointing": (
         {"method": "lora", "rank": 16, "checkpointing": "full"},
         {"rank": 16, "checkpointing": True},

@@ -83,9 +83,10 @@ def to_fake(model: Any, mode: FakeTensorMode) -> Any:
 
 def build(
     config: dict[str, Any], dtype: str, attention: str, mode: FakeTensorMode, rank: int | None = None,
-    auto: str = "AutoModelForCausalLM",
+    auto: str = "AutoModelForCausalLM", lora: dict[str, Any] | None = None,
 ) -> Any:  # fmt: skip
-    """transformers' model of a config, with PEFT's LoRA on all linear layers if ``rank`` is given."""
+    """transformers' model of a config, with PEFT's LoRA on all linear layers if ``rank`` is given (``lora``: more of
+    LoraConfig's options)."""
     fields = {k: v for k, v in config.items() if not k.startswith("_")}
     cfg = transformers.AutoConfig.for_model(**fields)
     cfg._attn_implementation = attention
@@ -95,7 +96,8 @@ def build(
         if rank is not None:
             import peft
 
-            wanted = peft.LoraConfig(r=rank, target_modules="all-linear", task_type="CAUSAL_LM")
+            options = {"target_modules": "all-linear", "task_type": "CAUSAL_LM", **(lora or {})}
+            wanted = peft.LoraConfig(r=rank, **options)
             model = peft.get_peft_model(model, wanted)
             for name, param in model.named_parameters():
                 if "lora_" in name:
@@ -111,17 +113,18 @@ def train(
     config: dict[str, Any], batch: int, seq: int, *, dtype: str = "bfloat16", autocast: bool = False,
     checkpointing: bool | str = False, attention: str = "sdpa", rank: int | None = None, implementation: str = "foreach",
     auto: str = "AutoModelForCausalLM", inputs: Callable[[], dict[str, Any]] | None = None,
+    lora: dict[str, Any] | None = None,
 ) -> Peaks:  # fmt: skip
     """Two training steps; the peaks of the second, when the optimizer's states exist."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    model = build(config, dtype, attention, mode, rank, auto)
+    model = build(config, dtype, attention, mode, rank, auto, lora)
     model.train()
     if checkpointing:
         _checkpoint(model, str(checkpointing))
         if rank is not None:
             model.enable_input_require_grads()
     tracer, peaks = Tracer(), Peaks()
-    with mode, Unmasked():
+    with mode, Unmasked(), NativeDropout():
         for tensor in [*model.parameters(), *model.buffers()]:
             tracer.see(tensor, "weights")
         trained = [p for p in model.parameters() if p.requires_grad]
@@ -193,6 +196,19 @@ def prefill(
             tracer.mark()
             model(input_ids=ids, use_cache=True, logits_to_keep=1)
     return tracer.peak
+
+
+class NativeDropout:
+    """nn.Dropout as CUDA runs it: one kernel with a bool mask, where the CPU multiplies with noise."""
+
+    def __enter__(self) -> None:
+        self.before = torch.nn.Dropout.forward
+        torch.nn.Dropout.forward = lambda module, x: (  # type: ignore[method-assign]
+            torch.native_dropout(x, module.p, True)[0] if module.training and module.p else x
+        )
+
+    def __exit__(self, *_: object) -> None:
+        torch.nn.Dropout.forward = self.before  # type: ignore[method-assign]
 
 
 class Unmasked:

@@ -73,6 +73,8 @@ class Words(Record, kw_only=True):
     loss_chunks: int = 8
     rank: int | None = None
     targets: str | tuple[str, ...] | None = None
+    lora_dropout: float = 0.0
+    dora: bool = False
     quantization: str | None = None
     offload: str | tuple[str, ...] | None = None
     compile: bool = False
@@ -103,7 +105,9 @@ def make_job(**given: Any) -> Job:
             raise UnknownNameError("option", field, near)
     said = Words(**given)
     choose("task", said.task, get_args(Task))
-    method = choose("method", said.method or "full", get_args(Method))
+    method = choose("method", said.method or "full", METHODS)
+    dora = truth("dora", said.dora) or method == "dora"
+    method = "lora" if method == "dora" else method
     training = said.task in ("train", "finetune")
     if not training and method != "full":
         raise BadValueError(
@@ -121,7 +125,7 @@ def make_job(**given: Any) -> Job:
         grad_accumulation=whole("grad_accumulation", said.grad_accumulation, "grad_accumulation"),
         optimizer=_optimizer(said, known, master=precision.master is not None),
         optimizer_in_backward=truth("optimizer_in_backward", said.optimizer_in_backward),
-        lora=_lora(said, method),
+        lora=_lora(said, method, dora=dora),
         quantization=_quantization(said, method),
         offload=_offload(said.offload),  # type: ignore[arg-type]
         compile=truth("compile", said.compile),
@@ -183,10 +187,23 @@ KV_FORMATS = ("float32", "float16", "bfloat16", "float8_e4m3", "float8_e5m2", "i
 """Formats that caches of keys and values come in (transformers' QuantizedCache, vLLM's --kv-cache-dtype, llama.cpp's -ctk)."""
 
 
-def _lora(said: Words, method: str) -> Lora | None:
+METHODS = (*get_args(Method), "dora")
+"""Ways to train; dora is lora with magnitudes."""
+
+
+def _lora(said: Words, method: str, *, dora: bool) -> Lora | None:
+    dropout = said.lora_dropout
+    if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
+        raise BadValueError("lora_dropout", dropout, "a number from 0 to 1, such as 0.05")
+    if dora and facts(said.framework).lora != "peft":
+        raise BadValueError("dora", True, f"none with {said.framework}, which has no DoRA")
     if method != "full":
         rank = whole("rank", 16 if said.rank is None else said.rank, "rank")
-        return Lora(rank=rank, targets=_targets(said.targets))
+        return Lora(rank=rank, targets=_targets(said.targets), dropout=float(dropout), dora=dora)
+    if dora or dropout:
+        raise BadValueError(
+            "dora" if dora else "lora_dropout", True if dora else dropout, "none without lora or qlora"
+        )
     if said.rank is not None or said.targets is not None:
         raise BadValueError("rank", said.rank, "no rank or targets unless method is lora or qlora")
     return None

@@ -30,6 +30,8 @@ def words(job: Job) -> dict[str, Any] | None:
         "loss": job.loss,
         "loss_chunks": job.loss_chunks,
         "rank": job.lora.rank if job.lora else None,
+        "lora_dropout": job.lora.dropout if job.lora else 0.0,
+        "dora": job.lora.dora if job.lora else False,
         "targets": ",".join(job.lora.targets) if job.lora else None,
         "quantization": quantizations.spelled(job.quantization) if job.quantization else None,
         "offload": ",".join(job.offload) or None,

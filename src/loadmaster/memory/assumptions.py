@@ -63,10 +63,12 @@ def _training(spec: ModelSpec, job: Job) -> Iterator[tuple[str, str, str]]:
         yield "outputs", "freed", "outputs are freed before backward (Trainer, or loss = model(...).loss)"
     if job.lora is not None:
         targets = ", ".join(job.lora.targets)
+        kind = "DoRA" if job.lora.dora else "LoRA"
+        dropout = f", dropout {job.lora.dropout:g}" if job.lora.dropout else ", no dropout"
         yield (
             "lora",
             str(job.lora.rank),
-            f"LoRA rank {job.lora.rank} on {targets}, adapters in {job.lora.dtype}",
+            f"{kind} rank {job.lora.rank} on {targets}, adapters in {job.lora.dtype}{dropout}",
         )
 
 

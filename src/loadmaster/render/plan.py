@@ -52,7 +52,8 @@ def job_words(plan: Plan) -> str:
         job.task
     ]
     if job.training:
-        what = f"{_METHODS[job.method]} {what}"
+        dora = job.lora is not None and job.lora.dora
+        what = f"{_METHODS[job.method].replace('LoRA', 'DoRA') if dora else _METHODS[job.method]} {what}"
     if job.lora is not None:
         what = f"{what}, rank {job.lora.rank}"
     steps = f" × {job.grad_accumulation} accumulated" if job.grad_accumulation > 1 else ""
@@ -198,8 +199,10 @@ def _host(plan: Plan, look: Look) -> list[str]:
     rows: list[list[Cell]] = [[("RAM", "bold"), (ram, "")]]
     for entry in ledger.entries:
         if entry.tier == "managed":
-            words = f"{apart(entry.bytes.likely)} of optimizer states that PyTorch doesn't count: on the card while it has room, in RAM else"
-            rows.append([("Paged", "bold"), (words, "")])
+            where = "PyTorch doesn't count them; on the card while it has room, in RAM else"
+            rows.append(
+                [("Paged", "bold"), (f"{apart(entry.bytes.likely)} of optimizer states: {where}", "")]
+            )
     if ledger.disk.likely:
         rows.append(
             [

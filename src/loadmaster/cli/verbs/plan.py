@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _job(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--task", metavar="TASK", help="finetune (default), train, infer, serve")
-    group.add_argument("--method", metavar="METHOD", help="full (default), lora, qlora")
+    group.add_argument("--method", metavar="METHOD", help="full (default), lora, dora, qlora")
     group.add_argument(
         "--precision",
         metavar="P",
@@ -88,6 +88,10 @@ def _training(group: argparse._ArgumentGroup) -> None:
     _number(group, "--optimizer-rank", "rank of GaLore's projections; default 128")
     _number(group, "--rank", "rank of LoRA's adapters; default 16")
     group.add_argument("--targets", metavar="A,B", help="modules with adapters; default all-linear")
+    group.add_argument(
+        "--lora-dropout", metavar="P", type=_fraction, help="dropout before LoRA's adapters; default 0"
+    )
+    group.add_argument("--dora", action="store_true", default=None, help="DoRA's magnitudes on lora or qlora")
     group.add_argument(
         "--optimizer-in-backward",
         action="store_true",
@@ -158,6 +162,14 @@ def _share(text: str) -> float:
         return float(text)
     except ValueError:
         raise BadValueError("--memory-utilization", text[:40], "a share of the card, such as 0.9") from None
+
+
+def _fraction(text: str) -> float:
+    """Reads a number from 0 to 1; its range is checked where the job is made."""
+    try:
+        return float(text)
+    except ValueError:
+        raise BadValueError("--lora-dropout", text[:40], "a number from 0 to 1, such as 0.05") from None
 
 
 def _whole(option: str) -> Callable[[str], int]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from loadmaster.arrays import Size
-from loadmaster.jobs.job import Job
+from loadmaster.jobs.job import Job, Lora
 from loadmaster.jobs.quantizations import find, scratch_bytes
 from loadmaster.memory import ops
+from loadmaster.memory.blocks import dora
 from loadmaster.memory.inventory import matches
 from loadmaster.memory.tape import Grads, Tape, Tensor
 from loadmaster.models.spec import Linear, Norm
@@ -140,6 +141,9 @@ class Run:
         assert lora is not None
         dtype = result.dtype
         x = ops.cast(self.tape, x, lora.dtype, "LoRA input")
+        if lora.dora:
+            result = self._dora(x, result, layer, rows)
+            return ops.cast(self.tape, result, dtype, f"{layer.name} output")
         update = ops.scale(self.tape, self._low_rank(x, layer, rows, outputs), "LoRA scaled")
         result = ops.add(self.tape, result, update, f"{layer.name} with LoRA")
         del update
@@ -153,6 +157,11 @@ class Run:
         dtype = result.dtype
         if self.tape.autocast is None:
             x = ops.cast(self.tape, x, lora.dtype, "LoRA input")
+        if lora.dora:
+            result = self._dora(x, result, layer, rows)
+            return (
+                result if self.tape.autocast else ops.cast(self.tape, result, dtype, f"{layer.name} output")
+            )
         update = ops.scale(self.tape, self._low_rank(x, layer, rows, outputs), "LoRA scaled")
         if self.tape.autocast is None:
             update = ops.cast(self.tape, update, dtype, "LoRA update")
@@ -161,12 +170,31 @@ class Run:
     def _low_rank(self, x: Tensor, layer: Linear, rows: Size, outputs: Size) -> Tensor:
         lora = self.job.lora
         assert lora is not None
-        a = self.tape.parameter(f"{layer.name}.lora_A", lora.rank * layer.inputs, lora.dtype, trainable=True)
-        b = self.tape.parameter(f"{layer.name}.lora_B", lora.rank * layer.outputs, lora.dtype, trainable=True)
+        a, b = self._adapter_weights(layer, lora)
         low = ops.linear(
             self.tape, ops.dropout(self.tape, x, lora.dropout, "LoRA dropout"), a, rows * lora.rank, "LoRA A"
         )
         return ops.linear(self.tape, low, b, outputs, "LoRA B")
+
+    def _adapter_weights(self, layer: Linear, lora: Lora) -> tuple[Tensor, Tensor]:
+        sides = (("lora_A", layer.inputs), ("lora_B", layer.outputs))
+        a, b = (
+            self.tape.parameter(f"{layer.name}.{name}", lora.rank * side, lora.dtype, trainable=True)
+            for name, side in sides
+        )
+        return a, b
+
+    def _dora(self, x: Tensor, result: Tensor, layer: Linear, rows: Size) -> Tensor:
+        lora, quantization = self.job.lora, self.job.quantization
+        assert lora is not None
+        values = layer.inputs * layer.outputs
+
+        def base() -> Tensor:
+            if quantization is None:
+                return self.tape.constant(values, self.weights)
+            return _unpacked(self.tape, values, quantization.compute, None)
+
+        return dora.adapted(self.tape, lora, layer, x, result, self._adapter_weights(layer, lora), base, rows)
 
     def _quantised(self, x: Tensor, layer: Linear, outputs: Size) -> Tensor:
         # bitsandbytes MatMul4Bit: the weight is unpacked to the compute format in forward and again in backward;

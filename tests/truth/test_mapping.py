@@ -135,7 +135,7 @@ def test_what_a_row_leaves_open_is_said(ask):
         ({**LORA, "lora": {"r": 4}}, "targets"),
         ({**LORA, "lora": {"r": 4, "targets": ["conv_in"]}}, "conv_in"),
         ({**INFER, "seq_len": None, "notes": None}, "length"),
-        ({**INFER, "measured": {"what": "kv_cache"}}, "tokens"),
+        ({**INFER, "measured": {"what": "kv_cache"}}, "server"),
         ({**INFER, "method": "text-to-video"}, "text-to-video"),
     ],
 )

@@ -26,7 +26,8 @@ SAMPLER_BYTES = 2 + 4 + (4 + 8) + 8 + (4 + 8)
 (topk_topp_sampler.py apply_top_k_top_p), reverse indices (aten SortStable.cu segmented_sort_pairs), and what CUB's segmented
 radix sort takes: another copy of keys and values."""
 BLOCK_TOKENS = 16
-LARGE, SMALL = (8192, 4 * 256), (2048, 256)
+SMALL = (2048, 256)
+LARGE = (4 * SMALL[0], 4 * SMALL[1])
 """(max_num_batched_tokens, max_num_seqs) of the API server on cards of 70 GiB and more but the A100, and on others."""
 LARGE_CARDS = ("9.0", "10.0", "10.3")
 """Compute capabilities whose cards all have 70 GiB and more."""

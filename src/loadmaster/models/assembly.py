@@ -83,4 +83,14 @@ def _quantization(config: Config) -> str | None:
     method = found.get("quant_method")
     if method == "bitsandbytes" or "load_in_4bit" in found:
         return "bitsandbytes-8bit" if found.get("load_in_8bit") else "bitsandbytes-4bit"
-    return str(method)[:40] if method else "unknown"
+    if not method:
+        return "unknown"
+    words = [str(method)[:40]]
+    bits, group = found.get("bits"), found.get("group_size")
+    if type(bits) is int and bits != 4 and 0 < bits < 64:
+        words.append(f"{bits}bit")
+    if type(group) is int and group != 128 and 0 < group < 65536:
+        words.append(f"g{group}")
+    if method == "fp8" and not found.get("weight_block_size"):
+        words.append("tensor")
+    return "-".join(words)

@@ -7,6 +7,7 @@ from typing import Any
 
 from loadmaster.errors import BadValueError, UsageError
 from loadmaster.hardware import Device, Host, Machine, custom_device, find_gpu, usable
+from loadmaster.jobs import quantizations
 from loadmaster.jobs.job import Job, Precision
 from loadmaster.jobs.make import make_job
 from loadmaster.memory.inventory import adapters
@@ -55,21 +56,23 @@ def plan(
     if seq is None:
         seq = spec.decoder.tokens or min(DEFAULT_SEQ, spec.max_positions or DEFAULT_SEQ)
     words = _said({"task": task, "method": method, "precision": precision, "batch": batch, "seq": seq, **how})
+    notes = _as_stored(spec, words)
     job = make_job(**words)
     _check_targets(spec, job)
-    notes: tuple[str, ...] = ()
     host: Host | None = None
+    found: tuple[str, ...] = ()
     if vram is not None:
         device: Device | None = custom_device(vram)
         where = ("--vram", str(vram))
     elif gpu is None or _is_auto(gpu):
         machine = machine or _detect()
-        device, notes = _best(machine)
+        device, found = _best(machine)
         host = machine.host
         where = ("--gpu", AUTO)
     else:
-        device, notes = _one_of(find_gpu(gpu))
+        device, found = _one_of(find_gpu(gpu))
         where = ("--gpu", gpu)
+    notes += found
     if spec.max_positions is not None and job.seq_len > spec.max_positions:
         notes += (
             f"{job.seq_len:,} tokens are more than the {spec.max_positions:,} positions of {spec.name}",
@@ -93,6 +96,19 @@ def _said(words: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(said.get("pin_memory", False), bool):
         raise BadValueError("pin_memory", said["pin_memory"], "True or False")
     return said
+
+
+def _as_stored(spec: ModelSpec, words: dict[str, Any]) -> tuple[str, ...]:
+    """Inference takes a packed checkpoint as it is, unless the words say otherwise."""
+    if words.get("task") not in ("infer", "serve") or "quantization" in words or spec.quantization is None:
+        return ()
+    stored = quantizations.of_checkpoint(spec.quantization)
+    if stored is None:
+        return (f"the checkpoint is packed as {spec.quantization}, which isn't known here: taken as plain",)
+    words["quantization"] = stored
+    return (
+        f"the checkpoint is packed as {spec.quantization} and is taken as it is (--quantization {stored})",
+    )
 
 
 def _is_auto(gpu: str) -> bool:

@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Literal
 
 from loadmaster.arrays import Size
-from loadmaster.errors import BadValueError, UnknownNameError
+from loadmaster.errors import BadValueError, UnknownNameError, UsageError
 from loadmaster.jobs.job import Quantization
 from loadmaster.records import Record
 
@@ -98,6 +98,19 @@ def named(text: str, *, compute: str = "bfloat16") -> Quantization:
         upcast_rest=module.UPCASTS,
         variant=variant,
     )
+
+
+_CHECKPOINTS = {"bitsandbytes-4bit": "nf4", "bitsandbytes-8bit": "int8"}
+
+
+def of_checkpoint(text: str | None) -> str | None:
+    """The words for the format that a checkpoint says it is stored in; None for a plain one, or one that isn't known here."""
+    if text is None:
+        return None
+    try:
+        return spelled(named(_CHECKPOINTS.get(text, text)))
+    except UsageError:
+        return None
 
 
 def spelled(quantization: Quantization) -> str:

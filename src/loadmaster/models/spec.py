@@ -250,11 +250,17 @@ class Stored(Record, kw_only=True):
     """The tensor files a model was read from: total bytes, bytes by number format, the largest file."""
 
     total_bytes: int
-    by_dtype_bytes: dict[str, int]
+    dtypes: tuple[tuple[str, int], ...]
+    """(number format, bytes) for each that occurs; a tuple, so that a spec can be a key."""
     largest_file_bytes: int
     files: int
     parameters: int | None = None
     """Values in the files, or None where a packed format hides the count."""
+
+    @property
+    def by_dtype_bytes(self) -> dict[str, int]:
+        """Bytes by number format."""
+        return dict(self.dtypes)
 
 
 class ModelSpec(Record, kw_only=True):

@@ -87,6 +87,10 @@ def _by(shape: tuple[int, ...]) -> str:
     return " × ".join(map(str, shape)) or "a single value"
 
 
+_MOST_PREDICTORS = 3
+"""Layers for multi-token prediction behind the last one: released models have one (DeepSeek-V3, GLM-4.5, Qwen3-Next)."""
+
+
 def _count(spec: ModelSpec, stubs: tuple[Stub, ...]) -> list[str]:
     layers = len(spec.decoder.layout)
     known: Counter[str] = Counter()
@@ -101,7 +105,7 @@ def _count(spec: ModelSpec, stubs: tuple[Stub, ...]) -> list[str]:
         elif stub.name == tied_head:
             known["the tied head"] += stub.values
         elif stub.name.startswith("mtp.") or (
-            len(spec.towers) == 1 and match and int(match[1][:9]) >= layers
+            len(spec.towers) == 1 and match and layers <= int(match[1][:9]) < layers + _MOST_PREDICTORS
         ):
             known["multi-token prediction"] += stub.values
         else:

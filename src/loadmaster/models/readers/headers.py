@@ -52,7 +52,7 @@ def stored(files: Iterable[TensorFile]) -> Stored:
             packed = packed or (stub.dtype not in PLAIN and stub.dtype.startswith(("int", "uint", "float4")))
     return Stored(
         total_bytes=sum(by_dtype.values()),
-        by_dtype_bytes=dict(by_dtype),
+        dtypes=tuple(sorted(by_dtype.items())),
         largest_file_bytes=max((file.size_bytes for file in files), default=0),
         files=len(files),
         parameters=None if packed else values,

@@ -1,4 +1,4 @@
-"""torchao's int8 weight-only: a byte a value and a scale an output row in the format it was packed from."""
+"""torchao's int8 weight-only: a byte a value, and a float32 scale and an int8 zero an output row."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ UNPACKS = ("forward", "backward")
 ON_LOAD = TRAINABLE = True
 UPCASTS = False
 SOURCE = (
-    "torchao quantization/quant_api.py Int8WeightOnlyConfig: symmetric, one scale an output row; the product casts the packed "
-    "weight to the input's format (compiled: inside the kernel)"
+    "torchao quantization/quant_api.py Int8WeightOnlyConfig, 0.18: Int8Tensor of qdata, scale and zero_point an output row; the "
+    "product casts the packed weight to the input's format (compiled: inside the kernel)"
 )
 
 
 def packed_bytes(matrix: Matrix, quantization: Quantization) -> int:
-    """Values and scales of 2 bytes."""
-    return int(rounded(matrix.values) + rounded(2 * matrix.stack * matrix.outputs)) * matrix.count
+    """Values, scales and zeros."""
+    rows = matrix.stack * matrix.outputs
+    return int(rounded(matrix.values) + rounded(4 * rows) + rounded(rows)) * matrix.count

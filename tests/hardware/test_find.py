@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -162,9 +164,35 @@ def test_a_size_makes_a_device(size, expected):
     assert device.assumed
 
 
-@pytest.mark.parametrize("size", ["", "many", "0", "-1GiB", 0, -5, 2**63, "9999999TiB"])
+@pytest.mark.parametrize(
+    "size",
+    [
+        "",
+        "many",
+        "0",
+        "-1GiB",
+        0,
+        -5,
+        2**63,
+        "9999999TiB",
+        b"",
+        [],
+        {},
+        None,
+        True,
+        math.nan,
+        math.inf,
+        2e9 + 0.5,
+    ],
+)
 def test_sizes_that_are_none(size):
     with pytest.raises(BadValueError):
+        custom_device(size)
+
+
+@pytest.mark.parametrize("size", ["24", " 24 ", "1.5", 24, 1.5, 24.0, 2**20 - 1])
+def test_a_number_too_small_to_be_bytes_asks_for_its_unit(size):
+    with pytest.raises(BadValueError, match=r"of what\? Say 24GiB or 24GB$"):
         custom_device(size)
 
 

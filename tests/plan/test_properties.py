@@ -1,12 +1,14 @@
 """What holds for every job: sizes, monotony, and an answer or one clear error for anything asked."""
 
+import math
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import loadmaster as lm
-from loadmaster.errors import LoadmasterError
-from loadmaster.jobs.make import make_job
+from loadmaster.errors import BadValueError, LoadmasterError
+from loadmaster.jobs.make import Words, make_job
 from loadmaster.memory import predict
 from loadmaster.models import read_model
 from loadmaster.records import replace
@@ -97,18 +99,33 @@ def test_around_the_peak_a_bigger_card_is_no_worse(model, size, step):
 anything = st.one_of(
     st.none(), st.booleans(), st.integers(-5, 5), st.integers(), st.floats(), st.text(max_size=8),
     st.sampled_from(["lora", "infer", "bf16", "full", "fused", "adamw", "eager", "24GiB", "auto", "q_proj"]),
-    st.binary(max_size=4),
+    st.binary(max_size=4), st.lists(st.integers(), max_size=2), st.just({}),
 )  # fmt: skip
-FIELDS = [
-    "task", "method", "precision", "batch", "seq", "grad_accumulation", "optimizer", "optimizer_implementation",
-    "checkpointing", "attention", "loss", "rank", "targets", "new_tokens", "prefill_chunk", "logits", "kv_dtype",
-    "workers", "prefetch", "pin_memory", "gpu", "vram", "params",
-]  # fmt: skip
+FIELDS = sorted({*Words.__struct_fields__, "gpu", "vram", "params", "machine"})
+WILD = [
+    b"",
+    b"x",
+    3,
+    -1,
+    0,
+    1.5,
+    math.nan,
+    math.inf,
+    True,
+    [],
+    [3],
+    (),
+    {},
+    {"a": 1},
+    object(),
+    "",
+    " ",
+    "\n",
+    "é" * 50,
+]
 
 
-@given(st.dictionaries(st.sampled_from(FIELDS), anything, max_size=4))
-@settings(deadline=None, max_examples=150)
-def test_any_arguments_give_a_plan_or_one_sentence(arguments):
+def plan_or_sentence(arguments):
     if arguments.get("gpu") is None and arguments.get("vram") is None:
         arguments = {**arguments, "vram": "24GiB"}
     error = None
@@ -121,6 +138,26 @@ def test_any_arguments_give_a_plan_or_one_sentence(arguments):
     else:
         assert "\n" not in error
         assert 0 < len(error) < 400
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS), anything, max_size=4))
+@settings(deadline=None, max_examples=150)
+def test_any_arguments_give_a_plan_or_one_sentence(arguments):
+    plan_or_sentence(arguments)
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_value_of_any_type_gives_a_plan_or_one_sentence(field):
+    for value in WILD:
+        for around in ({}, {"method": "qlora"}, {"task": "infer"}):
+            plan_or_sentence({**around, field: value})
+
+
+@pytest.mark.parametrize("field", ["machine", "offload", "framework", "vram", "gpu", "targets", "optimizer"])
+@pytest.mark.parametrize("value", [3, b"", {}, object()])
+def test_a_wrong_type_is_a_wrong_value(field, value):
+    with pytest.raises(BadValueError):
+        lm.plan("EleutherAI/pythia-70m", **{"vram" if field != "gpu" else "machine": None, field: value})
 
 
 @pytest.mark.parametrize("model", [b"x", 5, 1.5, ["a"], object()])

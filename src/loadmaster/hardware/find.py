@@ -14,7 +14,7 @@ from loadmaster.hardware.catalogue import get_gpu
 from loadmaster.hardware.gpu import Gpu
 from loadmaster.hardware.machine import Device, Partition
 from loadmaster.records import replace
-from loadmaster.units import GIB, format_bytes, parse_bytes
+from loadmaster.units import GIB, MIB, format_bytes, parse_bytes
 
 _COUNT_FIRST = re.compile(r"(\d{1,4})\s*[x×*]\s*(\S.*)", re.ASCII | re.IGNORECASE)
 _COUNT_LAST = re.compile(r"(.*\S)(?:\s*:\s*|\s+[x×*]\s*)(\d{1,4})", re.ASCII | re.IGNORECASE)
@@ -60,15 +60,22 @@ def find_gpu(text: str) -> Device:
     )
 
 
-def custom_device(size: int | str) -> Device:
+def custom_device(size: float | str) -> Device:
     """A device known by its size alone (``--vram 24GiB``): CUDA is taken to see exactly this much.
 
-    Raises BadValueError when the size isn't one or is not positive.
+    Raises BadValueError when the size isn't one, isn't positive, or is a number without a unit that can't be bytes.
     """
+    if isinstance(size, bool) or not isinstance(size, str | int | float):
+        raise BadValueError("memory size", size, "a size such as 24GiB or 24GB")
+    bare = not isinstance(size, str) or not size.strip(" -+.0123456789")
     try:
-        size_bytes = parse_bytes(size) if isinstance(size, str) else size
-    except ValueError:
+        size_bytes = parse_bytes(size) if isinstance(size, str) else int(size)
+    except (ValueError, OverflowError):
         raise BadValueError("memory size", size, "a size such as 24GiB or 24GB") from None
+    if bare and 0 < size_bytes < MIB:
+        raise BadValueError("memory size", size, f"a unit: {str(size).strip()} of what? Say 24GiB or 24GB")
+    if size_bytes != size and isinstance(size, float):
+        raise BadValueError("memory size", size, "whole bytes, or a size such as 24GiB or 24GB")
     if not 0 < size_bytes < 2**60:
         raise BadValueError("memory size", size, "more than 0 and less than 1 EiB")
     gpu = Gpu(

@@ -113,6 +113,8 @@ def make_job(**given: Any) -> Job:
         raise BadValueError(
             "method", method, "full when task is infer or serve: adapters only exist in training"
         )
+    if not isinstance(said.framework, str):
+        raise BadValueError("framework", said.framework, "the name of a library, such as transformers")
     known = facts(said.framework)
     precision = _precision(said.precision, method=method, training=training)
     seq = whole("seq", 2048 if said.seq is None else said.seq, "seq_len")
@@ -204,8 +206,9 @@ def _lora(said: Words, method: str, *, dora: bool) -> Lora | None:
         raise BadValueError(
             "dora" if dora else "lora_dropout", True if dora else dropout, "none without lora or qlora"
         )
-    if said.rank is not None or said.targets is not None:
-        raise BadValueError("rank", said.rank, "no rank or targets unless method is lora or qlora")
+    for field, value in (("rank", said.rank), ("targets", said.targets)):
+        if value is not None:
+            raise BadValueError(field, value, f"no {field} unless method is lora or qlora")
     return None
 
 
@@ -227,6 +230,8 @@ def _quantization(said: Words, method: str) -> Quantization | None:
 
 
 def _offload(given: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    if given is not None and not isinstance(given, str | tuple | list):
+        raise BadValueError("offload", given, f"names such as {','.join(OFFLOADS)}")
     names = tuple(given.split(",")) if isinstance(given, str) else tuple(given or ())
     for name in names:
         choose("offload", name, OFFLOADS)

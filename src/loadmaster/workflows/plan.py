@@ -52,6 +52,8 @@ def plan(
     """
     if gpu is not None and vram is not None:
         raise UsageError("a card has one size: give gpu or vram, not both")
+    if machine is not None and not isinstance(machine, Machine):
+        raise BadValueError("machine", machine, "a Machine, such as loadmaster.sensors.detect gives")
     spec, source = _model(model, params)
     if seq is None:
         seq = spec.decoder.tokens or min(DEFAULT_SEQ, spec.max_positions or DEFAULT_SEQ)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from loadmaster.jobs.job import Job
-from loadmaster.jobs.make import make_job
+from loadmaster.errors import LoadmasterError
+from loadmaster.jobs import optimizers, quantizations
+from loadmaster.jobs.job import AttentionKind, Job, LossKind
+from loadmaster.jobs.make import METHODS, OFFLOADS, PRECISIONS, make_job
+from loadmaster.jobs.words import words as words_of
 from loadmaster.memory import evaluate, predict
 from loadmaster.memory.timeline import moments
 from loadmaster.models import read_model
@@ -22,6 +25,9 @@ MODELS = [
     "meta-llama/Llama-3.2-1B", "Qwen/Qwen3-0.6B", "google/gemma-2-2b", "openai-community/gpt2",
     "EleutherAI/pythia-410m", "Qwen/Qwen1.5-MoE-A2.7B", "deepseek-ai/DeepSeek-V2-Lite", "openai/gpt-oss-20b",
 ]  # fmt: skip
+
+# AWQ's kernel takes less for 1024 tokens than for 1023: it isn't monotone, and is not here (test_quantizations.py).
+FORMATS = [name for name in quantizations.names() if name != "awq"]
 
 
 @cache
@@ -36,22 +42,39 @@ def jobs(draw: st.DrawFn, task: str | None = None) -> Job:
         "task": task,
         "batch": draw(st.integers(1, 16)),
         "seq": draw(st.integers(1, 5000)),
-        "attention": draw(st.sampled_from(["eager", "sdpa", "flash", "efficient", "math"])),
-        "precision": draw(st.sampled_from(["fp32", "amp", "bf16", "fp16"])),
+        "attention": draw(st.sampled_from(get_args(AttentionKind))),
+        "precision": draw(st.sampled_from(sorted(PRECISIONS))),
+        "compile": draw(st.booleans()),
     }
     if task == "infer":
         words["new_tokens"] = draw(st.integers(0, words["seq"] - 1))
         words["prefill_chunk"] = draw(st.sampled_from([None, 128, 1000]))
         words["logits"] = draw(st.sampled_from(["last", "all"]))
+        words["quantization"] = draw(st.sampled_from([None, *FORMATS]))
+        words["framework"] = draw(st.sampled_from(["transformers", "transformers 4.38", "vllm", "llama.cpp"]))
         return make_job(**words)
-    words["method"] = draw(st.sampled_from(["full", "lora", "qlora"]))
+    words["method"] = draw(st.sampled_from(METHODS))
+    if words["method"] == "qlora":
+        trainable = [name for name in FORMATS if quantizations.find(name).TRAINABLE]
+        words["quantization"] = draw(st.sampled_from([None, *trainable]))
     if words["method"] != "full":
         words["rank"] = draw(st.integers(1, 64))
-    words["optimizer"] = draw(st.sampled_from(["adamw", "adamw_8bit", "sgd", "sgdm"]))
-    words["checkpointing"] = draw(st.sampled_from(["none", "full"]))
-    words["loss"] = draw(st.sampled_from(["hf", "native", "chunked", "fused"]))
+        words["lora_dropout"] = draw(st.sampled_from([0.0, 0.1]))
+        words["dora"] = draw(st.booleans())
+    words["optimizer"] = draw(st.sampled_from(optimizers.names()))
+    words["optimizer_implementation"] = draw(
+        st.sampled_from((None, *optimizers.find(words["optimizer"]).IMPLEMENTATIONS))
+    )
+    words["checkpointing"] = draw(st.sampled_from(["none", "full", "every:2", "every:5", "selective"]))
+    words["loss"] = draw(st.sampled_from(get_args(LossKind)))
     words["grad_accumulation"] = draw(st.sampled_from([1, 4]))
-    return make_job(**words)
+    words["offload"] = draw(st.sampled_from([None, *OFFLOADS, ",".join(OFFLOADS)]))
+    words["optimizer_in_backward"] = draw(st.booleans())
+    words["hold_outputs"] = draw(st.booleans())
+    try:
+        return make_job(**words)
+    except LoadmasterError:
+        reject()  # what can't be is refused in one sentence; nothing else may be raised
 
 
 def peak(name: str, job: Job) -> int:
@@ -79,6 +102,14 @@ def test_parts_sum_to_the_whole_and_nothing_is_negative(name: str, job: Job) -> 
         assert 0 <= convention.low <= convention.likely <= convention.high
     assert top.reserved.likely >= top.allocated.likely
     assert ledger.ram.likely > 0
+
+
+@few
+@given(jobs())
+def test_words_make_the_same_job(job: Job) -> None:
+    said = words_of(job)
+    assert said is not None
+    assert make_job(**said) == job
 
 
 @few
@@ -115,7 +146,8 @@ def test_checkpointing_never_keeps_more_activations(name: str, job: Job) -> None
         loss = next(m for m in found if m.name == "loss and output projection")
         return sum(int(p.size_bytes) for p in loss.parts if p.component == "activations")
 
-    assert kept("full") <= kept("none")
+    assert kept("full") <= kept("every:2") <= kept("none")
+    assert kept("full") <= kept("selective")
 
 
 @settings(max_examples=30)

@@ -16,8 +16,10 @@ Method = Literal["full", "lora", "qlora"]
 Checkpointing = str
 """``none``; ``full``: every layer; ``every:K``: every K-th layer; ``selective``: every layer, but attention's result and
 every second matrix product are kept (torchtitan's selective, per operator)."""
-AttentionKind = Literal["eager", "sdpa", "flash", "efficient", "math"]
-LossKind = Literal["hf", "native", "chunked", "fused"]
+AttentionKind = Literal["eager", "sdpa", "flash", "efficient", "math", "flash2", "flash3", "flex"]
+"""``sdpa`` chooses among PyTorch's kernels ``flash``, ``efficient`` and ``math``; ``flash2`` and ``flash3`` are the flash-attn
+packages, ``flex`` is compiled flex_attention."""
+LossKind = Literal["hf", "native", "chunked", "fused", "cut"]
 
 
 class Precision(Record, kw_only=True):

@@ -136,16 +136,22 @@ def make_job(**given: Any) -> Job:
         images=whole("images", said.images, "images", least=0),
         source_len=maybe("source_seq", said.source_seq, "seq_len"),
         loader=_loader(said),
-        **_kinds(said, known),
+        **_kinds(said, known, precision),
         **_inference(said, seq),
     )
 
 
-def _kinds(said: Words, known: Facts) -> dict[str, Any]:
+def _loss(said: str, precision: Precision) -> str:
+    if said == "cut" and (precision.autocast or precision.weights) == "float32":
+        raise BadValueError("loss", said, "cut only with 16-bit products (precision amp, bf16 or fp16)")
+    return choose("loss", said, get_args(LossKind))
+
+
+def _kinds(said: Words, known: Facts, precision: Precision) -> dict[str, Any]:
     return {
         "checkpointing": _checkpointing(said.checkpointing),
         "attention": known.attention or choose("attention", said.attention, get_args(AttentionKind)),
-        "loss": choose("loss", said.loss, get_args(LossKind)),
+        "loss": _loss(said.loss, precision),
         "loss_chunks": whole("loss_chunks", said.loss_chunks, "loss_chunks"),
     }
 

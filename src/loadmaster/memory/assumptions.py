@@ -17,6 +17,7 @@ LOSSES = {
     "hf": "transformers' own loss: logits are upcast to float32 (about 12 bytes a logit at the peak)",
     "native": "cross-entropy in the logits' own format",
     "chunked": "cross-entropy over {chunks} chunks of the tokens",
+    "cut": "cut cross-entropy (Apple): no logits in memory, a logsumexp a token",
     "fused": "fused linear cross-entropy (Liger): logits of a chunk at a time",
 }
 

@@ -56,7 +56,11 @@ def _job(group: argparse._ArgumentGroup) -> None:
     )
     _number(group, "--batch", "sequences at once (micro-batch); default 1")
     _number(group, "--seq", "tokens in a sequence, prompt and answer together; default 2048")
-    group.add_argument("--attention", metavar="KIND", help="sdpa (default), flash, efficient, math, eager")
+    group.add_argument(
+        "--attention",
+        metavar="KIND",
+        help="sdpa (default), flash, efficient, math, eager, flash2, flash3, flex",
+    )
     group.add_argument(
         "--quantization",
         metavar="FORMAT",
@@ -79,7 +83,9 @@ def _training(group: argparse._ArgumentGroup) -> None:
         help="none (default); full: every layer; every:2: every second; selective: torchtitan's, by operator",
     )
     group.add_argument(
-        "--loss", metavar="KIND", help="hf (default: transformers' own), native, chunked, fused (Liger)"
+        "--loss",
+        metavar="KIND",
+        help="hf (default: transformers' own), native, chunked, fused (Liger), cut (Apple)",
     )
     group.add_argument("--optimizer", metavar="NAME", help=f"adamw (default); {_optimizers()}")
     group.add_argument(

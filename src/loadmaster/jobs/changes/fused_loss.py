@@ -14,7 +14,7 @@ REPEATS = False
 
 def applies(job: Job) -> bool:
     """Training with a loss that holds all logits."""
-    return job.training and job.loss != "fused"
+    return job.training and job.loss not in ("fused", "cut")
 
 
 def apply(job: Job) -> Job:

@@ -16,6 +16,8 @@ from loadmaster.memory.blocks.run import Run
 from loadmaster.memory.tape import Grads, Tape, Tensor
 from loadmaster.models.spec import Attention
 
+FLASH = ("flash", "flash2", "flash3")
+
 
 def attention(run: Run, x: Tensor, spec: Attention, *, cached: bool = False) -> Tensor:
     """The mixer's output for input ``x`` (rows × hidden). ``cached``: new keys and values go to a KV cache, whose bytes
@@ -45,7 +47,7 @@ def attend(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention) -> Tensor
         v = ops.copy(run.tape, v, "value flattened")  # matmul copies a slice of a larger projection
     out = _attend(run, q, k, v, spec, kind)
     del q, k, v
-    if kind == "flash" and _joined(spec):
+    if kind in FLASH and _joined(spec):
         # The kernel's result has the query's memory layout; joined queries are head-major, so it is laid out anew.
         out = ops.copy(run.tape, out, "attention output contiguous")
     return out
@@ -223,21 +225,27 @@ def _attend(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention, kind: At
         if kind == "efficient" and masked(run, spec)
         else []
     )
-    out = tape.output("attention", run.rows * spec.heads * spec.value_dim, q.dtype, "attention output")
-    stats = tape.output("attention", run.rows * spec.heads, "float32", "attention logsumexp")
+    operator = kind if kind in ("flash2", "flash3") else "attention"
+    out = tape.output(operator, run.rows * spec.heads * spec.value_dim, q.dtype, "attention output")
+    stats = tape.output(operator, run.rows * spec.heads, "float32", "attention logsumexp")
     sizes = [(t.elements, t.dtype, t.needs_grad) for t in (q, k, v)]
     rows, heads, dim = run.rows, spec.heads, spec.head_dim
-    expands = kind == "flash" and k.elements is not q.elements and spec.kv_heads != spec.heads
+    groups = k.elements is not q.elements and spec.kv_heads != spec.heads
 
     def backward(t: Tape, g: Grads, s: list[Tensor]) -> Sequence[Tensor | None]:
         # flash_api.cpp mha_bwd: dq_accum in float32 and softmax_d; grouped heads get expanded dk and dv, then summed.
+        # hopper/flash_api.cpp: float32 dk_accum and dv_accum of the grouped heads instead.
+        # torch/_inductor/kernel/flex: delta and the gradient of logsumexp, no accumulators.
         held = [t.new(e, d, "attention gradient") for e, d, need in sizes if need]
-        scratch = [
-            t.new(rows * heads, "float32", "softmax_d"),
-            t.new(rows * heads * dim, "float32", "dq_accum"),
-        ]
-        if expands:
+        scratch = [t.new(rows * heads, "float32", "softmax_d")]
+        if kind == "flex":
+            scratch.append(t.new(rows * heads, "float32", "logsumexp gradient"))
+        else:
+            scratch.append(t.new(rows * heads * dim, "float32", "dq_accum"))
+        if groups and kind in ("flash", "flash2"):
             scratch += [t.new(rows * heads * dim, sizes[0][1], f"{n} expanded") for n in ("dk", "dv")]
+        if groups and kind == "flash3":
+            scratch += [t.new(sizes[i][0], "float32", f"{n}_accum") for i, n in ((1, "dk"), (2, "dv"))]
         scratch.clear()
         grads = iter(held)
         return [next(grads) if need else None for _, _, need in sizes]

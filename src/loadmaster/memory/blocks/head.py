@@ -2,7 +2,8 @@
 
 Losses: ``hf`` is transformers' ForCausalLMLoss (logits upcast to float32, log_softmax, nll_loss); ``native`` the same
 without the upcast; ``chunked`` is torchtune's CEWithChunkedOutputLoss (projection and loss on parts of the tokens);
-``fused`` is Liger-Kernel's fused_linear_cross_entropy (gradients computed in forward, a chunk of logits at a time).
+``fused`` is Liger-Kernel's fused_linear_cross_entropy (gradients computed in forward, a chunk of logits at a time); ``cut``
+is Apple's cut cross-entropy (no logits at all).
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ def loss(run: Run, x: Tensor, head: Head, held: list[Tensor], *, pooled: bool = 
         x = run.tape.view(x, run.batch * head.inputs)
         return _cross_entropy(run.tape, logits(run, x, head, run.batch), upcast=False)
     kind = run.job.loss
+    if kind == "cut":
+        return _cut(run, x, head)
     if kind == "fused":
         return _fused(run, x, head)
     if kind == "chunked":
@@ -120,6 +123,38 @@ def _chunked(run: Run, x: Tensor, head: Head, held: list[Tensor]) -> Tensor:
         total = one if total is None else ops.add(run.tape, total, one, "loss")
     assert total is not None
     return total
+
+
+def _cut(run: Run, x: Tensor, head: Head) -> Tensor:
+    """ml-cross-entropy cut_cross_entropy/cce.py and cce_backward.py: logits stay in registers; forward keeps logsumexp, the
+    valid rows and a mean logit for each word, backward makes both gradients at once (arXiv:2411.09009)."""
+    tape = run.tape
+    tape.tag = "logits"
+    name, size, vocab = "lm_head", head.vocab * head.inputs, head.vocab
+    weight = ops.lower(
+        tape, tape.parameter(name, size, run.weights, trainable=not run.frozen), f"{name} weight"
+    )
+    x = ops.lower(tape, x, "cut loss input")
+    rows, inputs, trained = run.rows, x.elements, weight.needs_grad
+    kept = [
+        tape.new(rows, "float32", "logsumexp"),
+        tape.new(rows, "int64", "rows with a label"),
+        tape.new(vocab, "float32", "mean logit"),
+    ]
+    result = tape.new(rows, "float32", "loss per token")
+    types, locks = (x.dtype, weight.dtype), ceil_div(head.inputs, 64)
+
+    def backward(t: Tape, g: Grads, s: list[Tensor]) -> Sequence[Tensor | None]:
+        order = t.new(vocab, "int64", "order of the words")
+        grads = [t.new(inputs, types[0], "cut loss: input gradient")]
+        held = [order, t.new(ceil_div(rows, 128) * locks, "int32", "locks")]
+        if trained:
+            grads.append(t.new(size, types[1], "cut loss: head gradient"))
+            held.append(t.new(-(-vocab // 128) * locks, "int32", "locks"))
+        del order, held
+        return [grads[0], grads[1] if trained else None]
+
+    return tape.record("cut_cross_entropy", [x, weight], result, [x, weight, *kept], backward)
 
 
 def _fused(run: Run, x: Tensor, head: Head) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadmaster.arrays import Size
+from loadmaster.arrays import Size, ceil_div
 from loadmaster.dtypes import itemsize
 from loadmaster.jobs.job import Job
 from loadmaster.memory.parts import Census, Part, commas
@@ -32,6 +32,10 @@ def retained(groups: list[tuple[Cost, int]], *, offloaded: bool = False) -> Part
     return Part("activations", total, formula, SOURCE, origin="modelled", census=census)
 
 
+BLOCK = 128
+"""torch/nn/attention/flex_attention.py _DEFAULT_SPARSE_BLOCK_SIZE."""
+
+
 def _kept(cost: Cost, offloaded: bool) -> Size:
     return cost.retained - cost.checkpoint if offloaded else cost.retained
 
@@ -50,9 +54,12 @@ def inputs(job: Job, rotary: int, residual: str) -> Part:
     tokens = job.micro_batch * job.seq_len
     ids = 3 * 8 * tokens if job.training else 8 * tokens
     tables = 2 * job.seq_len * rotary * itemsize(residual)
+    # flex_attention's BlockMask: indices and counts of partial and full blocks, by queries and by keys.
+    blocks = ceil_div(job.seq_len, BLOCK) if job.attention == "flex" else 0
+    mask = 4 * 4 * (blocks * blocks + blocks)
     return Part(
         "inputs",
-        ids + tables,
-        lambda: f"ids {commas(ids)} B + rotary tables {commas(tables)} B",
+        ids + tables + mask,
+        lambda: f"ids {commas(ids)} B + rotary tables {commas(tables)} B + block mask {commas(mask)} B",
         "transformers' batch: input_ids, attention_mask, labels; LlamaRotaryEmbedding cos and sin",
     )

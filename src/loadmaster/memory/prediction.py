@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from loadmaster.jobs.job import Job
 from loadmaster.memory import reserve
 from loadmaster.memory.assumptions import assumptions
@@ -32,8 +34,8 @@ def predict(
         PhaseTotal(phase=m.phase, moment=m.name, allocated=_allocated(vram[m.phase], held.get(m.phase, 0)))
         for m in worst.values()
     )
-    allocated = next(p.allocated for p in phases if p.phase == top.phase)
-    reserved = reserve.reserved(spec, job, allocated, compute_capability)
+    most = _highest([p.allocated for p in phases])
+    reserved = reserve.reserved(spec, job, most, compute_capability)
     ram, ram_peak, ram_phase = _host(spec, job)
     disk = [entry(part, "disk", "save") for part in host.disk(spec, job)]
     moved = [entry(part, "managed", "optimizer step") for part in (optimizer.paged(spec, job),) if part]
@@ -42,12 +44,28 @@ def predict(
     return Ledger(
         entries=(*(e for found in vram.values() for e in found), *moved, *ram, *disk),
         phases=phases,
-        peak=Peak(phase=top.phase, moment=top.name, allocated=allocated, reserved=reserved, process=process),
+        peak=Peak(phase=top.phase, moment=top.name, allocated=most, reserved=reserved, process=process),
         ram=ram_peak,
         ram_phase=ram_phase,
         disk=summed(e.bytes for e in disk),
         assumptions=assumptions(spec, job),
         warnings=spec.warnings + _warnings(spec, job),
+    )
+
+
+def allocated(spec: ModelSpec, job: Job, compute_capability: str | None = None) -> Interval:
+    """The peak's allocated bytes alone, without entries' words, reserved bytes and the host: what a search compares."""
+    spec = as_run(spec, job)
+    worst = _worst(moments(spec, job, compute_capability, detail=True))
+    held = _held(spec, job, worst, compute_capability)
+    phases = [_allocated(entries(m, job), held.get(phase, 0)) for phase, m in worst.items()]
+    return _highest(phases)
+
+
+def _highest(phases: Sequence[Interval]) -> Interval:
+    """The worst of all phases in each bound: another phase may reach higher than the likely peak's."""
+    return Interval(
+        low=max(p.low for p in phases), likely=max(p.likely for p in phases), high=max(p.high for p in phases)
     )
 
 

@@ -9,7 +9,7 @@ from loadmaster.memory.replay import Replay, inference, training
 from loadmaster.memory.serving import Served
 from loadmaster.memory.training import Training
 from loadmaster.models.spec import ModelSpec
-from loadmaster.records import Interval
+from loadmaster.records import Interval, replace
 from loadmaster.units import MIB
 
 
@@ -18,11 +18,25 @@ def reserved(spec: ModelSpec, job: Job, allocated: Interval, compute_capability:
     default segments; high: as much unused again, for lengths that change from batch to batch."""
     if job.facts.engine is not None and not job.training:
         return allocated  # a server makes its pools at once
-    replay = replayed(spec, job, compute_capability)
-    unused = max(0, replay.allocator.peak_reserved_bytes - replay.allocator.peak_allocated_bytes)
+    unused = _unused(spec, job, compute_capability)
     low = -(-allocated.low // (2 * MIB)) * 2 * MIB
     likely = allocated.likely + unused
     return Interval(low=min(low, likely), likely=likely, high=max(allocated.high + 2 * unused, likely))
+
+
+def _unused(spec: ModelSpec, job: Job, compute_capability: str | None) -> int:
+    """Reserved less allocated bytes of the replay; of very deep models, of the first layers, in proportion."""
+    layers = len(spec.decoder.layout)
+    if layers > MOST_LAYERS:
+        tower = replace(spec.decoder, layout=spec.decoder.layout[:MOST_LAYERS])
+        spec = replace(spec, towers=tuple(tower if t is spec.decoder else t for t in spec.towers))
+    allocator = replayed(spec, job, compute_capability).allocator
+    unused = max(0, allocator.peak_reserved_bytes - allocator.peak_allocated_bytes)
+    return unused * max(layers, MOST_LAYERS) // MOST_LAYERS if layers > MOST_LAYERS else unused
+
+
+MOST_LAYERS = 160
+"""Layers that are replayed one by one: more than any released model has (Llama-3.1-405B: 126)."""
 
 
 def replayed(

@@ -11,7 +11,7 @@ from types import ModuleType
 
 from loadmaster.jobs import changes
 from loadmaster.jobs.job import Job
-from loadmaster.plan.plan import Combination, Rung
+from loadmaster.plan.plan import Combination, Rung, Verdict
 from loadmaster.plan.search import Search
 
 _TRIES = 40
@@ -26,7 +26,7 @@ def single_changes(search: Search, job: Job) -> tuple[Rung, ...]:
         peak = search.peak_bytes(changed)
         if peak >= asked:
             continue
-        result = search.judged(changed)[1] if peak <= search.limit_bytes else "does_not_fit"
+        result = search.verdict(changed) if peak <= search.limit_bytes else "does_not_fit"
         rungs.append(
             Rung(
                 change=change.NAME,
@@ -47,26 +47,23 @@ def first_that_fits(search: Search, job: Job) -> Combination | None:
     A combination that is only tight is kept while one is looked for that fits with room, as long as that needs no change
     of results which the tight one doesn't need. None when even all changes together don't fit.
     """
-    limit, now = search.limit_bytes, job
-    tight: Combination | None = None
+    tight: list[ModuleType] | None = None
     taken: list[ModuleType] = []
+    now = job
     for _ in range(_TRIES):
-        needed = _settle(search, job, taken, limit)
-        if needed is not None:
-            found = _judged(search, job, needed)
-            if found.verdict == "fits":
-                return found if tight is None or not _changes_results(found, tight) else tight
-            tight = tight or (found if found.verdict == "tight" else None)
-            # What stays reserved was too much: the next combination has to leave at least that much more.
-            peak = found.ledger.peak
-            limit = min(limit - 1, 2 * search.limit_bytes - peak.reserved.likely, peak.allocated.likely - 1)
-            continue
+        if taken and search.verdict(now) == "fits":
+            needed = _settle(search, job, taken, ("fits",))
+            return _judged(
+                search, job, needed if tight is None or not _changes_results(needed, tight) else tight
+            )
+        if taken and tight is None and search.verdict(now) == "tight":
+            tight = _settle(search, job, taken, ("fits", "tight"))
         change = _next(search, now, taken)
         if change is None:
-            return tight
+            break
         taken.append(change)
         now = change.apply(now)
-    return tight
+    return None if tight is None else _judged(search, job, tight)
 
 
 def least_bytes(search: Search, job: Job) -> int:
@@ -92,20 +89,21 @@ def _next(search: Search, now: Job, taken: Sequence[ModuleType]) -> ModuleType |
     return None
 
 
-def _changes_results(found: Combination, tight: Combination) -> bool:
-    different = {c.NAME for c in changes.every() if c.NUMERICS == "different"}
-    return bool(different & set(found.changes) - set(tight.changes))
+def _changes_results(found: Sequence[ModuleType], tight: Sequence[ModuleType]) -> bool:
+    """Whether one combination changes results where the other doesn't."""
+    known = {change.NAME for change in tight}
+    return any(change.NUMERICS == "different" and change.NAME not in known for change in found)
 
 
-def _settle(search: Search, job: Job, taken: Sequence[ModuleType], limit: int) -> list[ModuleType] | None:
-    """The changes of ``taken`` that are needed to get under ``limit``, dearest dropped first if it can be."""
-    if not taken or search.peak_bytes(_apply(job, taken)) > limit:
-        return None
+def _settle(
+    search: Search, job: Job, taken: Sequence[ModuleType], enough: Sequence[Verdict]
+) -> list[ModuleType]:
+    """The changes of ``taken`` that are needed for a verdict that is ``enough``, dearest dropped first if it can be."""
     needed = list(taken)
     for change in sorted(taken, key=lambda c: -c.PENALTY):
         without = list(needed)
         without.remove(change)
-        if without and search.peak_bytes(_apply(job, without)) <= limit:
+        if without and search.verdict(_apply(job, without)) in enough:
             needed = without
     return needed
 

@@ -43,7 +43,7 @@ def make_plan(spec: ModelSpec, job: Job, device: Device | None, host: Host | Non
         ladder = single_changes(search, job)
         fitting = first_that_fits(search, job)
         least = least_bytes(search, job) if fitting is None else None
-    margin = margin_bytes(ledger, room.usable_bytes, result)
+    margin = margin_bytes(ledger, room.usable_bytes)
     if pool is not None and not pool.starts:
         # A server refuses to start when its pool can't hold one sequence.
         result, margin = "does_not_fit", min(margin, pool.pool.likely - pool.sequence_bytes)

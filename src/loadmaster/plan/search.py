@@ -5,6 +5,7 @@ from __future__ import annotations
 from loadmaster.hardware import Usable
 from loadmaster.jobs.job import Job
 from loadmaster.memory import Ledger, predict
+from loadmaster.memory.prediction import allocated
 from loadmaster.memory.timeline import moments
 from loadmaster.models.spec import ModelSpec
 from loadmaster.plan.plan import Verdict
@@ -18,6 +19,7 @@ class Search:
         self.spec, self.room, self.capability = spec, room, capability
         self.limit_bytes = room.usable_bytes.likely
         self._peaks: dict[Job, int] = {}
+        self._verdicts: dict[Job, Verdict] = {}
         self._judged: dict[Job, tuple[Ledger, Verdict]] = {}
 
     def peak_bytes(self, job: Job) -> int:
@@ -27,6 +29,13 @@ class Search:
             self._peaks[job] = max(int(moment.total_bytes) for moment in found)
         return self._peaks[job]
 
+    def verdict(self, job: Job) -> Verdict:
+        """Whether a job fits, from its allocated bytes alone."""
+        if job not in self._verdicts:
+            found = allocated(self.spec, job, self.capability)
+            self._verdicts[job] = verdict(found, self.room.usable_bytes)
+        return self._verdicts[job]
+
     def judged(self, job: Job) -> tuple[Ledger, Verdict]:
         """The whole ledger of a job and the verdict on it."""
         if job not in self._judged:
@@ -35,6 +44,6 @@ class Search:
             )
             self._judged[job] = (
                 ledger,
-                verdict(self.spec, job, ledger, self.room.usable_bytes, self.capability),
+                self.verdict(job),
             )
         return self._judged[job]

@@ -49,6 +49,8 @@ class Facts(Record, kw_only=True):
     awq_kernel: str = "gemm"
     fused_attention: bool = False
     """Attention modules are built anew on loading: the old matrices of query, key and value live until all are."""
+    float_scores: bool = False
+    """Eager attention makes a float32 copy of the scores before softmax (``scores.float()``)."""
     attention: str | None = None
     """The library's own attention of a prompt, whatever a job says: ``eager``."""
     unpacks_as: str | None = None

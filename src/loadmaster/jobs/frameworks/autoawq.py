@@ -1,7 +1,7 @@
 """AutoAWQ with fused modules, on transformers' models.
 
 Sources: awq/modules/fused/attn.py QuantAttentionFused (the cache is made on loading for ``max_new_tokens`` of a batch; scores
-of a whole prompt, softmax in float32, keys and values repeated to all heads), awq/models/mistral.py MistralFuser (the fuser
+of a whole prompt, a float32 copy of them and their softmax, keys and values repeated to all heads), awq/models/mistral.py MistralFuser (the fuser
 holds the old attention modules until all are replaced, so query, key and value are there twice), awq/modules/linear.py
 (before 0.1.8 always gemm_forward_cuda's eight partial products); logits of all positions in float32, as transformers did.
 """
@@ -23,5 +23,6 @@ def facts(version: tuple[int, ...] | None) -> Facts:
         repeats_kv=True,
         fused_attention=True,
         attention="eager",
+        float_scores=True,
         awq_kernel="gemm_split" if old else "gemm",
     )

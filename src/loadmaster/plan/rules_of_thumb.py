@@ -39,6 +39,7 @@ class Rule(Record, kw_only=True):
     ledger: int
     differences: tuple[Difference, ...] = ()
     remark: str = ""
+    source: str = ""
 
 
 def rules_of_thumb(plan: Plan) -> tuple[Rule, ...]:
@@ -62,7 +63,7 @@ def _training(plan: Plan, count: int) -> Rule:
         unit="bytes",
         says=sum(counted.values()),
         ledger=plan.ledger.peak.allocated.likely,
-        differences=_differences(plan, counted),
+        differences=differences(plan, counted),
         remark="it knows neither the length nor the batch, and no moment: gradients and activations peak at different ones",
     )
 
@@ -76,12 +77,12 @@ def _inference(plan: Plan, count: int) -> Rule:
         unit="bytes",
         says=said,
         ledger=plan.ledger.peak.allocated.likely,
-        differences=_differences(plan, {"weights": weights, "a fifth for everything else": said - weights}),
+        differences=differences(plan, {"weights": weights, "a fifth for everything else": said - weights}),
         remark="the KV cache grows with batch and length, not with the weights",
     )
 
 
-def _differences(plan: Plan, counted: dict[str, int]) -> tuple[Difference, ...]:
+def differences(plan: Plan, counted: dict[str, int]) -> tuple[Difference, ...]:
     """Ledger minus rule for each component of the peak, largest first."""
     gaps = {name: -size for name, size in counted.items()}
     for entry in plan.ledger.at(plan.ledger.peak.phase):

@@ -17,7 +17,9 @@ WIDE = 100
 _METHODS = {"full": "full", "lora": "LoRA", "qlora": "QLoRA"}
 
 
-def plan_text(plan: Plan, look: Look, *, explain: bool = False, rule_of_thumb: bool = False) -> str:
+def plan_text(
+    plan: Plan, look: Look, *, explain: bool = False, rule_of_thumb: bool = False, compare_rules: bool = False
+) -> str:
     """The whole answer as text that ends in a newline."""
     peak = plan.ledger.peak
     scale = scale_of(max(peak.process.high, plan.usable_bytes.likely if plan.usable_bytes else 0))
@@ -37,6 +39,11 @@ def plan_text(plan: Plan, look: Look, *, explain: bool = False, rule_of_thumb: b
         from loadmaster.render.thumb import rules
 
         sections.append(rules(rules_of_thumb(plan), look))
+    if compare_rules:
+        from loadmaster.plan import published_rules
+        from loadmaster.render.thumb import comparison
+
+        sections.append(comparison(published_rules.compare_rules(plan), look))
     if explain:
         from loadmaster.render.explain import explanation
 

@@ -1,4 +1,4 @@
-"""``--rule-of-thumb``: what popular rules say beside the ledger, and by what they are off."""
+"""``--rule-of-thumb`` and ``--compare-rules``: what others say beside the ledger, and by what they are off."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from loadmaster.plan.rules_of_thumb import Rule
 from loadmaster.render.sizes import apart
-from loadmaster.render.terminal import Look, wrap
+from loadmaster.render.terminal import Cell, Look, table, wrap
 
 FEW = 5
 
@@ -22,6 +22,26 @@ def rules(found: Sequence[Rule], look: Look) -> list[str]:
                 lines += [
                     look.paint(line, "dim") for line in wrap(words, look.width, first="    ", indent="    ")
                 ]
+    return lines
+
+
+def comparison(found: Sequence[Rule], look: Look) -> list[str]:
+    """A table of what each formula says, then each with its formula, source and difference."""
+    rows: list[list[Cell]] = [[("What common formulas say", "bold"), ("", ""), ("of ours", "dim")]]
+    for rule in found:
+        share = f"{100 * rule.says // max(rule.ledger, 1)} %"
+        rows.append([(f"  {rule.name}", ""), (_amount(rule.says, rule.unit), "bold"), (share, "")])
+    if found:
+        rows.append(
+            [("  this ledger, allocated", ""), (_amount(found[0].ledger, found[0].unit), "bold"), ("", "")]
+        )
+    lines = [*table(rows, look, right=(1, 2), indent=""), ""]
+    for rule in found:
+        lines += wrap(f"{rule.name} = {rule.formula}", look.width, first="  ", indent="    ")
+        for words in (difference(rule), rule.remark, rule.source):
+            if words:
+                wrapped = wrap(words, look.width, first="    ", indent="    ")
+                lines += [look.paint(line, "dim") for line in wrapped]
     return lines
 
 

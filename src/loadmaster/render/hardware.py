@@ -115,10 +115,12 @@ def compare_text(cards: Sequence[Card], width: int) -> RenderableType:
     return Group(*tables)
 
 
-def assumptions_text(cards: Sequence[Card]) -> str:
-    """What the names left open and how they were taken, one line each; empty when nothing was."""
+def assumptions(cards: Sequence[Card]) -> list[RenderableType]:
+    """What the names left open and how they were taken, one line each."""
+    from rich.text import Text
+
     said = dict.fromkeys(line for card in cards for line in card.device.assumed)
-    return "\n".join(f"assumed: {line}" for line in said)
+    return [Text(f"assumed: {line}") for line in said]
 
 
 def _json(body: dict[str, Any]) -> str:

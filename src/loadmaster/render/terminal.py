@@ -21,7 +21,7 @@ _ASCII = str.maketrans(
     {
         "×": "x", "–": "-", "—": "-", "−": "-", "·": ".", "→": "->", "←": "<-", "≤": "<=", "≥": ">=", "…": "...", "’": "'",
         "█": "#", "▓": "=", "▒": "+", "░": "-", "▚": "%", "▞": "o", "▘": "'", "│": "|", "└": "^", "┘": "^", "─": "-",
-        "✓": "+", "✗": "x", "≈": "~", GLUE: " ", "²": "2", "³": "3", "√": "sqrt", "±": "+-",
+        "✓": "+", "✗": "x", "≈": "~", GLUE: " ", "²": "2", "³": "3", "√": "sqrt", "±": "+-", "µ": "u", "Σ": "sum",
     }
 )  # fmt: skip
 
@@ -45,7 +45,7 @@ class Look(NamedTuple):
         text = "".join(f"{line.rstrip()}\n" for line in lines)
         if self.unicode:
             return text.replace(GLUE, " ")
-        return text.translate(_ASCII).encode("ascii", "replace").decode("ascii")
+        return likeness(text)
 
 
 def look_of(stream: TextIO) -> Look:
@@ -66,6 +66,11 @@ def look_of(stream: TextIO) -> Look:
     colour = terminal and not dumb and not os.environ.get("NO_COLOR")
     encoding = (stream.encoding or "").lower().replace("-", "").replace("_", "")
     return Look(max(NARROWEST, min(width, WIDEST)), colour, encoding.startswith("utf"))
+
+
+def likeness(text: str) -> str:
+    """Text in ASCII: what it lacks is written as something that looks or means alike, or as a question mark."""
+    return text.translate(_ASCII).encode("ascii", "replace").decode("ascii")
 
 
 def plain(text: str) -> str:

@@ -9,11 +9,6 @@ loadmaster hardware compare 4090 5090    cards side by side
 from __future__ import annotations
 
 import argparse
-import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,15 +31,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Answer; always 0 unless an error is raised."""
+    from loadmaster.cli import output
     from loadmaster.render import hardware as render
     from loadmaster.workflows import hardware as workflow
 
     if arguments.question is None:
         seen = workflow.this_machine()
         if arguments.json:
-            sys.stdout.write(render.machine_json(seen) + "\n")
+            output.put_json(render.machine_json(seen))
         else:
-            _console().print(render.machine_text(seen))
+            output.put_parts(render.machine_text(seen), width=output.columns())
         return 0
     if arguments.question == "list":
         cards = workflow.list_cards(arguments.vendor)
@@ -53,21 +49,12 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         cards = workflow.compare_cards(arguments.names)
     if arguments.json:
-        sys.stdout.write(render.cards_json(cards) + "\n")
+        output.put_json(render.cards_json(cards))
         return 0
-    console = _console()
+    width = output.columns()
     if arguments.question == "list":
-        console.print(render.list_text(cards))
+        output.put_parts(render.list_text(cards), width=width)
         return 0
-    console.print(
-        render.card_text(cards[0]) if len(cards) == 1 else render.compare_text(cards, console.width)
-    )
-    if assumed := render.assumptions_text(cards):
-        console.print(assumed, markup=False)
+    shown = render.card_text(cards[0]) if len(cards) == 1 else render.compare_text(cards, width)
+    output.put_parts(shown, *render.assumptions(cards), width=width)
     return 0
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(highlight=False)

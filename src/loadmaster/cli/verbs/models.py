@@ -9,12 +9,6 @@ loadmaster models show --params 7B            a Llama-like network of that size
 from __future__ import annotations
 
 import argparse
-import os
-import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,30 +28,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Answer; always 0 unless an error is raised."""
+    from loadmaster.cli import output
     from loadmaster.render import models as render
     from loadmaster.workflows import models as workflow
 
     if arguments.question == "list":
         listed = workflow.list_models(arguments.filter, arguments.family)
         if arguments.json:
-            sys.stdout.write(render.list_json(listed) + "\n")
+            output.put_json(render.list_json(listed))
         else:
-            console = _console()
-            console.print(render.list_text(listed, console.width))
+            width = output.columns(whole=True)
+            output.put_parts(render.list_text(listed, width), width=width)
         return 0
     shown = workflow.show_model(arguments.model, arguments.params)
     if arguments.json:
-        sys.stdout.write(render.show_json(shown) + "\n")
+        output.put_json(render.show_json(shown))
     else:
-        _console().print(render.show_text(shown))
+        output.put_parts(render.show_text(shown), width=output.columns(whole=True))
     return 0
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        # Nothing is cut or wrapped for a file or the next program.
-        console.width = 200
-    return console

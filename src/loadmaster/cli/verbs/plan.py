@@ -197,6 +197,7 @@ def _whole(option: str) -> Callable[[str], int]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Plan and print; 3 when the card or the host's memory is too small for the job."""
+    from loadmaster.cli import output
     from loadmaster.workflows.plan import plan
 
     question = {field: value for field, value in vars(arguments).items() if value is not None}
@@ -206,7 +207,7 @@ def run(arguments: argparse.Namespace) -> int:
         from loadmaster.plan.rules_of_thumb import rules_of_thumb
         from loadmaster.render.plan_json import plan_json
 
-        sys.stdout.write(plan_json(made, rules_of_thumb(made) if thumb else ()) + "\n")
+        output.put_json(plan_json(made, rules_of_thumb(made) if thumb else ()))
     else:
         from loadmaster.render.plan import plan_text
         from loadmaster.render.terminal import look_of

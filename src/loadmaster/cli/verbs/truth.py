@@ -8,7 +8,6 @@ loadmaster truth --group NAME --rows      one group, row by row
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 
@@ -27,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Score and print; always 0 unless an error is raised, whatever the score."""
+    from loadmaster.cli import output
     from loadmaster.errors import BadFileError
     from loadmaster.render import truth as render
     from loadmaster.workflows.truth import score_set
@@ -35,11 +35,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise BadFileError(arguments.configs, "no such folder")
     report = score_set(arguments.set, arguments.configs, arguments.group)
     if arguments.json:
-        sys.stdout.write(render.report_json(report) + "\n")
+        output.put_json(render.report_json(report))
         return 0
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    for part in render.report_text(report, every_row=arguments.rows, width=console.width):
-        console.print(part)
+    width = output.columns()
+    parts = render.report_text(report, every_row=arguments.rows, width=width)
+    output.put_parts(*parts, width=width)
     return 0

@@ -241,3 +241,42 @@ def test_the_readme_shows_what_is_printed(ask):
     printed = ask(*shlex.split(asked))[1]
     missing = [section for section in shown.strip().split("\n\n") if section not in printed]
     assert missing == [], "python scripts/refresh_readme.py"
+
+
+@pytest.mark.parametrize("text", ["gptq", "awq", "fp8", "mxfp4", "hqq", "int8", "gptq-8bit-g32", "Q4_K_M"])
+def test_inference_takes_every_format_of_weights(text, ask):
+    code, out, err = ask(
+        "Qwen/Qwen2.5-7B", "--vram", "80GiB", "--task", "infer", "--quantization", text, "--json"
+    )
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert found["words"]["quantization"] == text
+    assert found["verdict"] == "fits"
+
+
+def test_a_format_that_is_not_there_is_answered_with_those_that_are(ask):
+    code, out, err = ask("Qwen/Qwen2.5-7B", *CARD, "--task", "infer", "--quantization", "gptqq")
+    assert (code, out) == (2, "")
+    assert "gptq" in err
+    assert "mxfp4" in err
+
+
+def test_a_server_is_asked_how_much_cache_its_budget_leaves(ask):
+    asked = [
+        "meta-llama/Llama-3.1-8B",
+        "--gpu",
+        "h100",
+        "--task",
+        "serve",
+        "--engine",
+        "vllm",
+        "--seq",
+        "16000",
+    ]
+    code, out, err = ask(*asked)
+    assert (code, err) == (0, "")
+    assert "for KV cache" in out.replace("\n      ", " ")
+    assert re.search(r"\n +[\d,]+ tokens in blocks of 16: 26 sequences of 16,000 tokens", out)
+    found = json.loads(ask(*asked, "--memory-utilization", "0.5", "--json")[1])
+    assert found["budget"]["requested_bytes"] == int(found["budget"]["total_bytes"] * 0.5)
+    assert ask(*asked, "--memory-utilization", "much")[0] == 2

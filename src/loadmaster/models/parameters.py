@@ -125,6 +125,11 @@ def kv_layers(spec: ModelSpec, *, latent: bool = False) -> tuple[KvLayers, ...]:
     )
 
 
+def generates(spec: ModelSpec) -> bool:
+    """Whether it writes token by token, with a cache or state of what was before: encoders and image models don't."""
+    return bool(kv_layers(spec) or state_bytes(spec, "bfloat16"))
+
+
 def kv_bytes_per_token(spec: ModelSpec, dtype: str = "bfloat16", *, latent: bool = False) -> int:
     """Bytes that one more token of one sequence adds to the KV cache while no sliding window is full yet."""
     values = sum(kv.layers * kv.values for kv in kv_layers(spec, latent=latent) if not kv.cross)

@@ -16,6 +16,7 @@ from loadmaster.models.parameters import tensors
 from loadmaster.models.spec import ModelSpec
 from loadmaster.plan import Plan, make_plan
 from loadmaster.records import replace
+from loadmaster.workflows.unused import note, unused
 
 AUTO = "auto"
 DEFAULT_SEQ = 2048
@@ -60,6 +61,9 @@ def plan(
     words = _said({"task": task, "method": method, "precision": precision, "batch": batch, "seq": seq, **how})
     notes = _as_stored(spec, words)
     job = make_job(**words)
+    if idle := unused(spec, job, words):
+        notes += (note(idle),)
+        job = make_job(**{field: value for field, value in words.items() if field not in idle})
     _check_targets(spec, job)
     host: Host | None = None
     found: tuple[str, ...] = ()

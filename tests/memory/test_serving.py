@@ -123,6 +123,17 @@ def test_caches_of_llama_cpp() -> None:
 # The plan
 
 
+def test_formats_of_llama_cpps_cache_are_its_own() -> None:
+    with pytest.raises(BadValueError, match=r"llama\.cpp"):
+        make_job(task="serve", framework="vllm", kv_dtype="q8_0")
+    plan = lm.plan(
+        "meta-llama/Llama-3.1-8B", vram="8GiB", task="serve", framework="llama.cpp", quantization="Q4_K_M", seq=131_072,
+        kv_dtype="q8_0",
+    )  # fmt: skip
+    assert plan.verdict == "does_not_fit"
+    assert [rung.change for rung in plan.ladder if rung.change == "kv_fp8"] == []
+
+
 def test_a_server_that_would_not_start_does_not_fit() -> None:
     plan = lm.plan("meta-llama/Llama-3.1-8B", vram="24GiB", task="serve", framework="vllm", seq=60_000)
     assert plan.budget is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from loadmaster.dtypes import itemsize
 from loadmaster.jobs.job import Job
 from loadmaster.records import replace
 
@@ -14,8 +13,9 @@ REPEATS = False
 
 
 def applies(job: Job) -> bool:
-    """Inference with a 16- or 32-bit cache."""
-    return not job.training and job.kv_cache and itemsize(job.kv_dtype or job.compute_dtype) > 1
+    """Inference with a 16- or 32-bit cache, but in llama.cpp, which has formats of its own."""
+    wide = (job.kv_dtype or job.compute_dtype) in ("float32", "float16", "bfloat16")
+    return not job.training and job.kv_cache and wide and job.facts.engine != "llama.cpp"
 
 
 def apply(job: Job) -> Job:

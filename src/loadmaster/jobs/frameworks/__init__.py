@@ -25,8 +25,9 @@ class Facts(Record, kw_only=True):
     cache: Literal["dynamic", "tuple", "static", "generated"] = "dynamic"
     """``tuple``: a new cache for all layers is built while the old one lives; ``static``: made at full length at once;
     ``generated``: made at once for as many tokens as are generated."""
-    rotary_tables: Literal["shared", "per layer"] = "shared"
-    """``per layer``: each layer has cos and sin of all positions as buffers."""
+    rotary_tables: Literal["shared", "per layer", "complex"] = "shared"
+    """``per layer``: each layer has cos and sin of all positions as buffers; ``complex``: complex factors of the generated
+    tokens, twice over."""
     repeats_kv: bool = False
     """Keys and values are copied to all heads also for SDPA, which could leave the grouping to its kernel."""
     native_activations: bool = False
@@ -49,6 +50,9 @@ class Facts(Record, kw_only=True):
     awq_kernel: str = "gemm"
     fused_attention: bool = False
     """Attention modules are built anew on loading: the old matrices of query, key and value live until all are."""
+    stacked_experts: bool = True
+    """Experts are two 3-D tensors, run as grouped products; else a list of modules, run one after the other, which
+    adapters and 4-bit loaders reach."""
     float_scores: bool = False
     """Eager attention makes a float32 copy of the scores before softmax (``scores.float()``)."""
     attention: str | None = None

@@ -20,6 +20,7 @@ def facts(version: tuple[int, ...] | None) -> Facts:
     return Facts(
         upcast_logits=version < (0, 2, 6),
         cache="generated" if old else "static",
+        rotary_tables="complex" if old else "shared",
         repeats_kv=True,
         fused_attention=True,
         attention="eager",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from loadmaster.arrays import Size, ceil_div
 from loadmaster.dtypes import itemsize
 from loadmaster.jobs.job import Job
-from loadmaster.memory.parts import Census, Part, commas
+from loadmaster.memory.parts import Census, Part, commas, counted
 from loadmaster.memory.passes import CHECKPOINT, Cost
 from loadmaster.models.spec import ModelSpec
 
@@ -41,7 +41,13 @@ def _kept(cost: Cost, offloaded: bool) -> Size:
 
 
 def rotary_buffers(spec: ModelSpec, job: Job, rotary: int) -> Part:
-    """cos and sin of all positions as buffers of every layer, in older transformers (LlamaRotaryEmbedding.cos_cached)."""
+    """cos and sin of all positions as buffers of every layer, in older transformers (LlamaRotaryEmbedding.cos_cached); or
+    AutoAWQ's complex64 factors of every layer for twice the generated tokens (fused/attn.py precompute_freqs_cis)."""
+    if job.facts.rotary_tables == "complex":
+        size = len(spec.decoder.layout) * job.new_tokens * rotary * 8
+        return counted(
+            "buffers", size, "layers × 2 × generated tokens × width / 2 × 8 B", "awq/modules/fused/attn.py"
+        )
     layers = len(spec.decoder.layout) if job.facts.rotary_tables == "per layer" and rotary else 0
     positions = spec.max_positions or 0
     size = 2 * layers * positions * rotary * itemsize(job.precision.weights)

@@ -1,9 +1,10 @@
 """AutoAWQ with fused modules, on transformers' models.
 
 Sources: awq/modules/fused/attn.py QuantAttentionFused (the cache is made on loading for ``max_new_tokens`` of a batch; scores
-of a whole prompt, a float32 copy of them and their softmax, keys and values repeated to all heads), awq/models/mistral.py MistralFuser (the fuser
-holds the old attention modules until all are replaced, so query, key and value are there twice), awq/modules/linear.py
-(before 0.1.8 always gemm_forward_cuda's eight partial products); logits of all positions in float32, as transformers did.
+of a whole prompt, a float32 copy of them and their softmax, keys and values repeated to all heads), awq/models/mistral.py
+MistralFuser (the fuser holds the old attention modules until all are replaced, so query, key and value are there twice),
+awq/modules/linear.py (before 0.1.8 always gemm_forward_cuda's eight partial products); logits of all positions in float32, as
+transformers did.
 """
 
 from __future__ import annotations

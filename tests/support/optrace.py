@@ -9,6 +9,7 @@ no dropout, and gradients that meet are added out of place because fake tensors 
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections import Counter
 from collections.abc import Callable
@@ -113,12 +114,16 @@ def train(
     config: dict[str, Any], batch: int, seq: int, *, dtype: str = "bfloat16", autocast: bool = False,
     checkpointing: bool | str = False, attention: str = "sdpa", rank: int | None = None, implementation: str = "foreach",
     auto: str = "AutoModelForCausalLM", inputs: Callable[[], dict[str, Any]] | None = None,
-    lora: dict[str, Any] | None = None,
+    lora: dict[str, Any] | None = None, frozen: tuple[str, ...] = (),
 ) -> Peaks:  # fmt: skip
     """Two training steps; the peaks of the second, when the optimizer's states exist."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     model = build(config, dtype, attention, mode, rank, auto, lora)
     model.train()
+    for pattern in frozen:
+        for name, param in model.named_parameters():
+            if re.search(pattern, name):
+                param.requires_grad_(False)
     if checkpointing:
         _checkpoint(model, str(checkpointing))
         if rank is not None:

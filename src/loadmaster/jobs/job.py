@@ -109,6 +109,9 @@ class Job(Record, kw_only=True):
     loss_chunks: int = 8
     lora: Lora | None = None
     quantization: Quantization | None = None
+    frozen: tuple[str, ...] = ()
+    """Parts of full training that stay as they are: ``embeddings``, ``head``, ``towers`` (all but the decoder), ``first:N``
+    layers."""
     new_tokens: int = 0
     """Tokens generated of ``seq_len``: the rest is the prompt."""
     prefill_chunk: int | None = None
@@ -137,6 +140,11 @@ class Job(Record, kw_only=True):
     """Tokens of the encoder of an encoder-decoder; None: as many as the decoder."""
     outputs_held: bool = False
     """The loop keeps ``outputs`` (so the logits) alive through backward, as ``loss = model(...).loss`` in a variable does."""
+
+    @property
+    def frozen_layers(self) -> int:
+        """How many of the decoder's first layers are frozen."""
+        return max((int(part[6:]) for part in self.frozen if part.startswith("first:")), default=0)
 
     def checkpoints(self, position: int) -> bool:
         """Whether the layer at this position of a tower is checkpointed (torchtitan counts from 1: every K-th)."""

@@ -76,6 +76,7 @@ class Words(Record, kw_only=True):
     lora_dropout: float = 0.0
     dora: bool = False
     quantization: str | None = None
+    freeze: str | tuple[str, ...] | None = None
     offload: str | tuple[str, ...] | None = None
     compile: bool = False
     framework: str = "transformers"
@@ -129,6 +130,7 @@ def make_job(**given: Any) -> Job:
         optimizer_in_backward=truth("optimizer_in_backward", said.optimizer_in_backward),
         lora=_lora(said, method, dora=dora),
         quantization=_quantization(said, method),
+        frozen=_frozen(said.freeze, trains_all=training and method == "full"),
         offload=_offload(said.offload),  # type: ignore[arg-type]
         compile=truth("compile", said.compile),
         framework=said.framework,
@@ -176,6 +178,8 @@ def _inference(said: Words, seq: int) -> dict[str, Any]:
             "new_tokens", new, f"at most seq ({seq}), which counts prompt and generated tokens"
         )
     kv = said.kv_dtype if said.kv_dtype in (None, "q8_0", "q4_0") else dtypes.canonical(str(said.kv_dtype))
+    if kv in ("q8_0", "q4_0") and facts(said.framework).engine != "llama.cpp":
+        raise BadValueError("kv_dtype", kv, "another format unless framework is llama.cpp")
     share = said.memory_utilization
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
         raise BadValueError("memory_utilization", share, "more than 0 and at most 1")
@@ -233,6 +237,27 @@ def _quantization(said: Words, method: str) -> Quantization | None:
     if said.task in ("train", "finetune") and not module.TRAINABLE:
         raise BadValueError("quantization", said.quantization, "a format that adapters can be trained on")
     return found
+
+
+FREEZABLE = ("embeddings", "head", "towers")
+
+
+def _frozen(given: str | tuple[str, ...] | None, *, trains_all: bool) -> tuple[str, ...]:
+    if given is not None and not isinstance(given, str | tuple | list):
+        raise BadValueError("freeze", given, "names such as embeddings,first:12")
+    names = tuple(given.split(",")) if isinstance(given, str) else tuple(given or ())
+    if names and not trains_all:
+        raise BadValueError(
+            "freeze", ",".join(map(str, names)), "none but in full training: adapters freeze the rest"
+        )
+    layers = 0
+    for name in names:
+        count = str(name).partition("first:")[2]
+        if not (str(name).startswith("first:") and count.isascii() and count.isdigit() and len(count) < 6):
+            choose("freeze", name, (*FREEZABLE, "first:12"))
+        layers = max(layers, int(count or 0))
+    found = tuple(part for part in FREEZABLE if part in names)
+    return (*found, f"first:{layers}") if layers else found
 
 
 def _offload(given: str | tuple[str, ...] | None) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ def words(job: Job) -> dict[str, Any] | None:
         "dora": job.lora.dora if job.lora else False,
         "targets": ",".join(job.lora.targets) if job.lora else None,
         "quantization": quantizations.spelled(job.quantization) if job.quantization else None,
+        "freeze": ",".join(job.frozen) or None,
         "offload": ",".join(job.offload) or None,
         "compile": job.compile,
         "framework": job.framework,

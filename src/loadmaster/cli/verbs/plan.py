@@ -42,6 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--rule-of-thumb", action="store_true", help="what popular rules say, and what they leave out"
     )
+    output.add_argument(
+        "--compare-rules", action="store_true", help="what published formulas say, and by what they differ"
+    )
     output.add_argument("--json", action="store_true", help="print JSON (docs/json.md)")
 
 
@@ -96,6 +99,9 @@ def _training(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--targets", metavar="A,B", help="modules with adapters; default all-linear")
     group.add_argument(
         "--lora-dropout", metavar="P", type=_fraction, help="dropout before LoRA's adapters; default 0"
+    )
+    group.add_argument(
+        "--freeze", metavar="A,B", help="embeddings, head, towers (all but the decoder), first:N layers"
     )
     group.add_argument("--dora", action="store_true", default=None, help="DoRA's magnitudes on lora or qlora")
     group.add_argument(
@@ -201,16 +207,22 @@ def run(arguments: argparse.Namespace) -> int:
     from loadmaster.workflows.plan import plan
 
     question = {field: value for field, value in vars(arguments).items() if value is not None}
-    explain, thumb, as_json = (question.pop(field) for field in ("explain", "rule_of_thumb", "json"))
+    explain, thumb, compare, as_json = (
+        question.pop(field) for field in ("explain", "rule_of_thumb", "compare_rules", "json")
+    )
     made = plan(**question)
     if as_json:
+        from loadmaster.plan.published_rules import compare_rules
         from loadmaster.plan.rules_of_thumb import rules_of_thumb
         from loadmaster.render.plan_json import plan_json
 
-        output.put_json(plan_json(made, rules_of_thumb(made) if thumb else ()))
+        rules = (*(rules_of_thumb(made) if thumb else ()), *(compare_rules(made) if compare else ()))
+        output.put_json(plan_json(made, rules))
     else:
         from loadmaster.render.plan import plan_text
         from loadmaster.render.terminal import look_of
 
-        sys.stdout.write(plan_text(made, look_of(sys.stdout), explain=explain, rule_of_thumb=thumb))
+        look = look_of(sys.stdout)
+        text = plan_text(made, look, explain=explain, rule_of_thumb=thumb, compare_rules=compare)
+        sys.stdout.write(text)
     return 3 if "does_not_fit" in (made.verdict, made.ram_verdict) else 0

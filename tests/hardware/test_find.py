@@ -120,6 +120,10 @@ def test_a_default_among_several_is_said_and_is_never_the_larger():
         ("mi300xx", "Instinct MI300X"),
         ("4090 48gb", "RTX 4090"),
         ("teslat44", "Tesla T4"),
+        ("Jetson Orin", "Jetson AGX Orin 64GB"),
+        ("Jetson Orin", "Jetson AGX Orin 32GB"),
+        ("orin agx 64", "Jetson AGX Orin 64GB"),
+        ("nano orin", "Jetson Orin Nano 8GB"),
     ],
 )
 def test_unknown_names_suggest(text, nearest):

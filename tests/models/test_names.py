@@ -60,6 +60,37 @@ def test_a_near_miss_is_offered(asked):
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("asked", "first"),
+    [
+        ("llava", "llava-hf/llava-1.5-7b-hf"),
+        ("Qwen3-Next-80B", "Qwen/Qwen3-Next-80B-A3B-Instruct"),
+        ("Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-7B"),
+        ("meta-llama/Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-8B"),
+        ("meta-llama/Llama-2-7b-chat-hf", "meta-llama/Llama-2-7b-hf"),
+        ("llama-3-8b-instruct", "meta-llama/Meta-Llama-3-8B"),
+        ("google/gemma-2-9b-it", "google/gemma-2-9b"),
+        ("mistralai/Mistral-7B-Instruct-v0.2", "mistralai/Mistral-7B-Instruct-v0.3"),
+        ("deepsek v3", "deepseek-ai/DeepSeek-V3"),
+        ("mistral 7b", "mistralai/Mistral-7B-v0.1"),
+        ("gpt 2", "openai-community/gpt2"),
+    ],
+)
+def test_the_same_series_and_size_are_offered_first(asked, first):
+    assert catalogue.near(asked)[0] == first
+
+
+def test_a_variant_is_said_to_have_its_bases_shapes(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for asked in ("Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-8B-Instruct"):
+        with pytest.raises((UnknownNameError, OfflineError)) as caught:
+            read_model(asked)
+        assert "instruct and chat variants have the same shapes as their base model" in caught.value.hint
+    with pytest.raises(UnknownNameError) as caught:
+        read_model("Llama-3.1-9B")
+    assert "variants" not in caught.value.hint
+
+
 def test_a_wild_name_is_an_error_with_a_way_on():
     with pytest.raises(UnknownNameError) as caught:
         read_model("no such model at all")

@@ -127,6 +127,8 @@ def nearest(text: str) -> list[str]:
     """The catalogue names closest to a spelling, best first; at most two."""
     import difflib
 
+    if inside := names.with_words(text):
+        return inside[:2]
     index = names.keys()
     key = names.fold(text)
     near = difflib.get_close_matches(key, [*index.names, *index.aliases, *index.forms], n=6, cutoff=0.6)

@@ -48,6 +48,17 @@ def _words(text: str) -> list[str]:
     return [word for word in _WORD.findall(lowered) if word not in _NOISE]
 
 
+def with_words(text: str) -> list[str]:
+    """The rows whose name has every word of a spelling, in whatever order (``orin agx 64``), the shortest first."""
+    asked = {word.removesuffix("gb") for word in _words(text)}
+    found = []
+    for row in table("gpus.csv"):
+        there = {word.removesuffix("gb") for word in _words(row["name"])}
+        if asked and asked <= there:
+            found.append((len(there - asked), row["name"]))
+    return [name for _, name in sorted(found, key=lambda row: row[0])]
+
+
 @cache
 def keys() -> Keys:
     """The index over the whole catalogue, made once."""

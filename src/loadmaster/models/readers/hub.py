@@ -55,8 +55,10 @@ def _cached(name: str) -> Path | None:
 
 def _hint(name: str) -> str:
     near = catalogue.near(name)
-    known = f"known without a network: {', '.join(near)}; " if near else ""
-    return f"{known}or give a config.json, a folder with tensor headers, or --params with its size"
+    known = f"known without a network: {', '.join(near)}" if near else ""
+    if same := catalogue.hint(name, near):
+        known += f" ({same})"
+    return f"{known}{'; or ' if known else ''}give a config.json, a folder with tensor headers, or --params with its size"
 
 
 def _hinted(error: LoadmasterError, name: str) -> LoadmasterError:

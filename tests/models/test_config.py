@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -160,17 +162,28 @@ def test_paths_that_lead_nowhere(tmp_path):
         with pytest.raises(BadFileError) as caught:
             read_model(str(tmp_path / name))
         assert len(str(caught.value)) < 400
+    for name in ("loop", "dangling.json"):
+        with pytest.raises(BadFileError, match="is a link "):
+            read_model(str(tmp_path / name))
+    with pytest.raises(BadFileError, match="leads in a circle"):
+        read_model(str(loop))
+    (tmp_path / "loop.json").symlink_to("loop.json")
+    with pytest.raises(BadFileError, match="leads in a circle"):
+        read_model(str(tmp_path / "loop.json"))
     for name in ("\0", "a" * 5000, "/" + "b" * 5000, "~nobody-has-this-name/x"):
         with pytest.raises(LoadmasterError):
             read_model(name)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_without_permission(tmp_path):
-    path = tmp_path / "config.json"
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "model.gguf", "model"])
+def test_a_file_without_permission(name, tmp_path, monkeypatch):
+    def refuse(self, *arguments, **options):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+
+    path = tmp_path / name
     path.write_text("{}")
-    path.chmod(0)
-    with pytest.raises(BadFileError, match="cannot be read"):
+    monkeypatch.setattr(Path, "open", refuse)  # root may read everything, so the mode alone proves nothing
+    with pytest.raises(BadFileError, match=r"cannot be read \(Permission denied\)"):
         read_model(str(path))
 
 

@@ -168,10 +168,7 @@ def test_only_the_header_is_read(tmp_path):
     header = json.dumps({"a": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
     path = tmp_path / "big.safetensors"
     path.write_bytes(with_header(header))
-    try:
-        os.truncate(path, 8 + len(header) + size)
-    except OSError:
-        pytest.skip("this file system has no files with holes of this size")
+    os.truncate(path, 8 + len(header) + size)
     assert safetensors.read_file(path).stubs[0].size_bytes == size
 
 
@@ -196,6 +193,72 @@ def test_a_pickle_under_another_name(tmp_path):
         archive.writestr("archive/data.pkl", b"")
     with pytest.raises(BadFileError, match="pickle"):
         read_model(str(path))
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_a_pickle_named_safetensors_is_called_a_pickle(protocol, tmp_path):
+    path = tmp_path / "model.safetensors"
+    weights = {f"layer.{i}": list(range(100)) for i in range(50)}
+    for content in ({}, weights):
+        path.write_bytes(pickle.dumps(content, protocol=protocol))
+        for source in (path, tmp_path):
+            with pytest.raises(BadFileError, match="is a pickle") as caught:
+                read_model(str(source))
+            assert "header of" not in str(caught.value)
+
+
+def test_an_archive_of_torch_named_safetensors_is_called_a_pickle(tmp_path):
+    path = tmp_path / "model.safetensors"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", b"" * 100)
+    with pytest.raises(BadFileError, match="is a pickle"):
+        read_model(str(path))
+
+
+def test_a_header_length_like_a_pickles_first_bytes_is_a_length(tmp_path):
+    header = json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+    length = int.from_bytes(b"\x80\x02", "little")
+    (tmp_path / "x.safetensors").write_bytes(with_header(header.ljust(length), 8))
+    assert read_model(str(tmp_path / "x.safetensors")).stored.total_bytes == 8
+
+
+INDEX = "model.safetensors.index.json"
+
+
+@pytest.mark.parametrize("with_config", [True, False])
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ('{"weight_map": ', "not valid JSON"),
+        ("{}", "has no weight_map"),
+        ('{"weight_map": {"a": "../outside.safetensors"}}', "no file beside it"),
+        ('{"weight_map": {"a": "/etc/passwd"}}', "no file beside it"),
+        (
+            '{"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors", "c": "model-3.safetensors"}}',
+            "names model-2.safetensors and 1 more: no such file",
+        ),
+        ('{"weight_map": {"a": "model-1.safetensors", "z": "model-1.safetensors"}}', "that its files don't have"),
+    ],
+)  # fmt: skip
+def test_a_folder_says_what_is_wrong_with_its_index(content, reason, with_config, folder):
+    (folder / "model-1.safetensors").write_bytes(build({"a": (2, 2)}))
+    (folder / INDEX).write_text(content)
+    if not with_config:
+        (folder / "config.json").unlink()
+    with pytest.raises(BadFileError, match=reason) as caught:
+        read_model(str(folder))
+    assert INDEX in str(caught.value)
+
+
+def test_a_folder_with_an_index_alone(folder):
+    (folder / INDEX).write_text('{"weight_map": {"a": "model-1.safetensors"}}')
+    assert read_model(str(folder)).stored is None  # the config says enough
+    (folder / "config.json").unlink()
+    with pytest.raises(BadFileError, match=f"{INDEX}: names model-1.safetensors: no such file"):
+        read_model(str(folder))
+    (folder / "model-1.safetensors").symlink_to("model-1.safetensors")
+    with pytest.raises(BadFileError, match="a link that leads in a circle"):
+        read_model(str(folder))
 
 
 def test_an_adapter_is_not_a_model(tmp_path):

@@ -102,7 +102,7 @@ def _by_magic(path: Path) -> ModelSpec:
         magic = file.read(4)
     if magic == b"GGUF" or path.suffix.lower() == ".gguf":
         return gguf.read(path)
-    if magic[:2] in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
+    if pickles.is_pickle(magic):
         raise pickles.refuse_pickle(path)
     raise BadFileError(path, "is no config.json, safetensors or GGUF file")
 

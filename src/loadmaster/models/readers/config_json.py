@@ -10,6 +10,7 @@ from typing import Any
 from loadmaster.errors import BadFileError
 from loadmaster.models import families
 from loadmaster.models.config import Config
+from loadmaster.models.readers.headers import why_not
 from loadmaster.models.spec import ModelSpec
 
 CONFIG_LIMIT_BYTES = 16_000_000
@@ -49,7 +50,7 @@ def load_text(path: Path, limit_bytes: int) -> str:
     """The text of a small UTF-8 file, never more than ``limit_bytes`` of it."""
     try:
         if not path.is_file():
-            raise BadFileError(path, "is not a regular file" if path.exists() else "no such file")
+            raise BadFileError(path, why_not(path))
         with path.open("rb") as file:
             data = file.read(limit_bytes + 1)
     except OSError as error:

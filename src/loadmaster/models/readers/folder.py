@@ -49,7 +49,8 @@ def read(path: Path) -> ModelSpec:
 def _tensor_files(path: Path, names: list[str]) -> tuple[TensorFile, ...]:
     indexes = [name for name in names if name.endswith(".safetensors.index.json")]
     shards = [name for name in names if name.endswith(".safetensors")]
-    if indexes and shards:
+    others = {"config.json", "model_index.json"} & set(names) or any(name.endswith(".gguf") for name in names)
+    if indexes and (shards or not others):
         # With several indexes (fp16 variants) the plain one is the model.
         return safetensors.read_index(path / min(indexes, key=len))
     if "model.safetensors" in shards:

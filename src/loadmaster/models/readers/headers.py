@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from collections.abc import Iterable
 from math import prod
@@ -59,11 +60,27 @@ def stored(files: Iterable[TensorFile]) -> Stored:
     )
 
 
+def why_not(path: Path) -> str:
+    """Why a path isn't a regular file: nothing there, something else, or a link that leads nowhere or in a circle."""
+    if path.exists():
+        return "is not a regular file"
+    if not path.is_symlink():
+        return "no such file"
+    try:
+        path.resolve(strict=True)
+    except RuntimeError:  # Python 3.12 and older
+        return "is a link that leads in a circle"
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return "is a link that leads in a circle"
+    return "is a link to something that isn't there"
+
+
 def file_size(path: Path) -> int:
     """Bytes of a regular file; raises BadFileError for anything else."""
     try:
         if not path.is_file():
-            raise BadFileError(path, "is not a regular file" if path.exists() else "no such file")
+            raise BadFileError(path, why_not(path))
         return path.stat().st_size
     except OSError as error:
         raise BadFileError(path, f"cannot be read ({error.strerror or error})") from None

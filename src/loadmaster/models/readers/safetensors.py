@@ -12,7 +12,8 @@ from typing import Any
 
 from loadmaster.errors import BadFileError
 from loadmaster.models.readers.config_json import load_text, parse
-from loadmaster.models.readers.headers import Stub, TensorFile, file_size, shape_of
+from loadmaster.models.readers.headers import Stub, TensorFile, file_size, shape_of, why_not
+from loadmaster.models.readers.pickles import is_pickle, refuse_pickle
 
 HEADER_LIMIT_BYTES = 100_000_000
 """MAX_HEADER_SIZE of the safetensors library: a longer header is refused, so that none can fill the memory."""
@@ -33,21 +34,16 @@ _FORMATS = {
 def read_file(path: Path) -> TensorFile:
     """The tensors of one file by its header; raises BadFileError for anything out of order."""
     size = file_size(path)
-    if size < 8:
-        raise BadFileError(path, f"has {size} bytes, too few for a safetensors header")
     try:
         with path.open("rb") as file:
-            (length,) = struct.unpack("<Q", file.read(8))
-            if length > HEADER_LIMIT_BYTES:
-                raise BadFileError(
-                    path, f"claims a header of {length} bytes; the format allows {HEADER_LIMIT_BYTES}"
-                )
-            if length > size - 8:
-                raise BadFileError(path, f"is cut short: its header has {length} bytes, the file {size}")
+            start = file.read(8)
+            length = _header_length(path, start, size)
             data = file.read(length)
     except OSError as error:
         raise BadFileError(path, f"cannot be read ({error.strerror or error})") from None
     if not data.startswith(b"{"):
+        if is_pickle(start):
+            raise refuse_pickle(path)
         raise BadFileError(path, "is not a safetensors file (its header is no JSON object)")
     try:
         text = data.decode("utf-8")
@@ -56,6 +52,21 @@ def read_file(path: Path) -> TensorFile:
     return TensorFile(
         path=str(path), size_bytes=size, stubs=_stubs(path, parse(text, str(path)), size - 8 - length)
     )
+
+
+def _header_length(path: Path, start: bytes, size: int) -> int:
+    """The length in the first eight bytes; what it can't be is told apart from a pickle under the wrong name."""
+    length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
+    possible = len(start) == 8 and length <= min(HEADER_LIMIT_BYTES, size - 8)
+    if not possible and is_pickle(start):
+        raise refuse_pickle(path)
+    if len(start) < 8:
+        raise BadFileError(path, f"has {size} bytes, too few for a safetensors header")
+    if length > HEADER_LIMIT_BYTES:
+        raise BadFileError(path, f"claims a header of {length} bytes; the format allows {HEADER_LIMIT_BYTES}")
+    if length > size - 8:
+        raise BadFileError(path, f"is cut short: its header has {length} bytes, the file {size}")
+    return int(length)
 
 
 def _stubs(path: Path, header: dict[str, Any], data_bytes: int) -> tuple[Stub, ...]:
@@ -114,6 +125,10 @@ def read_index(path: Path) -> tuple[TensorFile, ...]:
         if not isinstance(shard, str) or Path(shard).name != shard or not shard.endswith(".safetensors"):
             raise BadFileError(path, f"names a shard {str(shard)[:80]!r} that is no file beside it")
         names[shard] = None
+    absent = [shard for shard in names if not (path.parent / shard).is_file()]
+    if absent:
+        more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
+        raise BadFileError(path, f"names {absent[0][:80]}{more}: {why_not(path.parent / absent[0])}")
     files = tuple(read_file(path.parent / shard) for shard in names)
     held = {stub.name for file in files for stub in file.stubs}
     missing = [name for name in where if name not in held]

@@ -116,8 +116,10 @@ def test_explain_prints_every_entry_with_formula_and_source(plans):
 def test_what_is_not_counted_is_said_beside_the_verdict(plans):
     plan = plans["fits"]
     lacking = replace(plan, ledger=replace(plan.ledger, warnings=("activations of vision are not counted",)))
-    assert first_words(lacking).endswith("stay free. but activations of vision are not counted")
-    assert "not counted" in plan_html(lacking)
+    assert first_words(lacking).endswith("stay free. Beware: activations of vision are not counted")
+    page = plan_html(lacking)
+    assert "Beware: activations of vision are not counted" in page
+    assert page.index("Beware") < page.index("GPU memory at")
 
 
 def test_a_machine_without_a_gpu():
@@ -141,6 +143,13 @@ def test_a_machine_without_a_gpu():
 
 def test_the_bar_is_to_scale_and_marks_the_limit():
     look = Look(84)
+def test_small_components_are_counted_where_they_are_many():
+    many = [Piece("weights", 1000 * GIB), *(Piece(f"{name} of some kind", GIB) for name in "abcdef")]
+    text = "\n".join(bar(many, None, Look(80), scale_of(1006 * GIB)))
+    assert "a of some kind + b of some kind + 4 more" in text
+    assert "…" not in text
+
+
     lines = bar([Piece("a", 60 * GIB), Piece("b", 20 * GIB)], 40 * GIB, look, scale_of(80 * GIB))
     assert len(lines[0]) == 82
     assert lines[0].index("│") == 2 + 40
@@ -256,9 +265,50 @@ def test_a_notebook_shows_a_table(plan):
     page = Page()
     page.feed(plan._repr_html_())
     assert page.open == []
-    assert page.tags <= {"div", "table", "tr", "td", "caption", "span", "strong"}
+    assert page.tags <= {"div", "table", "tr", "td", "pre", "span", "strong"}
     assert plan.model.name in page.text
-    assert "allocated" in page.text
+    assert f"on {plan.device.name}" in page.text.replace(GLUE, " ")
+    for phase in plan.ledger.phases:
+        assert phase.phase in page.text
+    for word in ("allocated", "reserved", "process total", "RAM", "Assumed"):
+        assert word in page.text
+
+
+def test_a_notebook_says_what_the_terminal_says(plan):
+    page = Page()
+    page.feed(plan_html(plan))
+    shown, terminal = page.text.replace(GLUE, " "), plan_text(plan, Look(120))
+    for mark in ("✓ fits", "! tight"):
+        assert shown.count(mark) == terminal.count(mark)
+    legend = re.findall(r"^  \S  (\S.*?) {2,}\S+ +(<?\d+ %)$", terminal, re.MULTILINE)
+    assert legend
+    for name, part in legend:
+        assert re.search(re.escape(name) + r"[<\d.,]+ [KMGT]iB" + re.escape(part), shown), (name, part)
+    if plan.fitting is not None:
+        command = shown[shown.index("loadmaster plan ") :].partition("Assumed")[0].partition("Note")[0]
+        assert (
+            command.split()
+            == terminal[terminal.index("  loadmaster plan ") :].split("\n\n")[0].replace("\\\n", " ").split()
+        )
+
+
+def test_in_a_notebook_a_number_and_its_unit_stay_together(plan):
+    page = plan_html(plan)
+    for cell in re.findall(r'<td style="([^"]*)">(?:<\w+[^>]*>)*[<\d.,]+ [KMGT]iB', page):
+        assert "white-space:nowrap" in cell
+    sentences = re.sub(r"<td.*?</td>|<pre.*?</pre>|<div style=\"[^\"]*nowrap\">[^<]*", "", page)
+    assert not re.search(r"\d (?:[KMGT]iB|tokens|%)", sentences)
+
+
+def test_the_only_line_of_a_plan_in_a_plain_shell(plan, plans):
+    assert "\n" not in repr(plan)
+    assert len(repr(plan)) < 200
+    assert str(plan) == repr(plan)
+    assert re.fullmatch(
+        r"<Plan Qwen/Qwen2.5-7B on RTX 4090 \(23\.3 GiB usable\): does not fit, [\d.]+ GiB allocated at backward>",
+        repr(plans["does not fit"]),
+    )
+    assert " tight, " in repr(plans["tight"])
 
 
 def test_a_hostile_name_is_only_text(plans):

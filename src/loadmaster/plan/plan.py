@@ -10,6 +10,7 @@ from loadmaster.memory.ledger import Ledger
 from loadmaster.memory.serving import Budget
 from loadmaster.models.spec import ModelSpec
 from loadmaster.records import Interval, Record
+from loadmaster.units import format_bytes
 
 Verdict = Literal["fits", "tight", "does_not_fit"]
 
@@ -77,6 +78,15 @@ class Plan(Record, kw_only=True):
     def usable_bytes(self) -> Interval | None:
         """Bytes that a job can use on the device."""
         return self.usable.usable_bytes if self.usable is not None else None
+
+    def __repr__(self) -> str:
+        """One line: what was asked, the verdict, the peak. (The fields in full are ``msgspec.to_builtins(plan)``.)"""
+        peak = self.ledger.peak
+        judged = {"fits": "fits", "tight": "tight", "does_not_fit": "does not fit", None: "no verdict"}[self.verdict]
+        needs = f"{format_bytes(peak.allocated.likely)} allocated at {peak.phase}"
+        card = f" on {self.device.name}" if self.device is not None else ""
+        leaves = f" ({format_bytes(self.usable_bytes.likely)} usable)" if self.usable_bytes is not None else ""
+        return f"<Plan {self.model.name}{card}{leaves}: {judged}, {needs}>"
 
     def _repr_html_(self) -> str:
         """A table for notebooks; see ``render.plan_html``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from loadmaster.plan import Plan
 from loadmaster.render.sizes import Scale, share
 from loadmaster.render.terminal import Cell, Look, clip, table
 
@@ -21,6 +22,9 @@ _COLOURS = {
 _OTHER = "bright black"
 _MARKS = "█▓▒░▚▞▘"
 _FEW_MARKS = "#=+-%o'"
+CACHED = "cached by PyTorch, not in use"
+FEW = 2
+"""Small components that are named together in one line; more are counted."""
 SMALL = 0.005
 """Below this share of the whole a component has no line of its own in the legend."""
 
@@ -33,12 +37,20 @@ class Piece(NamedTuple):
     kept: bool = False
 
 
+def pieces(plan: Plan) -> list[Piece]:
+    """What is in GPU memory at the peak's moment: the ledger's components, and what PyTorch keeps cached beside them."""
+    peak = plan.ledger.peak
+    found = [Piece(entry.component, entry.bytes.likely) for entry in plan.ledger.at(peak.phase)]
+    kept = peak.reserved.likely - peak.allocated.likely
+    return [*found, Piece(CACHED, kept, kept=True)] if kept > 0 else found
+
+
 def bar(pieces: list[Piece], limit_bytes: int | None, look: Look, scale: Scale) -> list[str]:
     """The pieces to scale, a mark where the limit is, and a legend with sizes and shares."""
     total = sum(piece.size_bytes for piece in pieces)
     if total <= 0:
         return []
-    shown = _grouped(pieces, total)
+    shown = grouped(pieces, total)
     width = look.width - 4
     whole = max(total, limit_bytes or 0)
     filled = round(width * total / whole)
@@ -72,7 +84,7 @@ def bar(pieces: list[Piece], limit_bytes: int | None, look: Look, scale: Scale) 
     return [*lines, *table(rows, look, right=(2, 3))]
 
 
-def _grouped(pieces: list[Piece], total: int) -> list[Piece]:
+def grouped(pieces: list[Piece], total: int) -> list[Piece]:
     """Largest first; what is too small to be seen together as one."""
     seen = [piece for piece in pieces if piece.size_bytes >= SMALL * total and not piece.kept]
     rest = [
@@ -82,7 +94,9 @@ def _grouped(pieces: list[Piece], total: int) -> list[Piece]:
     if len(rest) == 1:
         shown += rest
     elif rest:
-        shown.append(Piece(" + ".join(piece.name for piece in rest), sum(piece.size_bytes for piece in rest)))
+        names = [piece.name for piece in rest]
+        more = f" + {len(names) - FEW} more" if len(names) > FEW else ""
+        shown.append(Piece(" + ".join(names[:FEW]) + more, sum(piece.size_bytes for piece in rest)))
     return shown + [piece for piece in pieces if piece.kept and piece.size_bytes]
 
 

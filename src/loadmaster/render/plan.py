@@ -6,7 +6,7 @@ from loadmaster.memory.ledger import Tier
 from loadmaster.models.parameters import parameter_count
 from loadmaster.plan import Plan
 from loadmaster.records import Interval
-from loadmaster.render.bar import Piece, bar
+from loadmaster.render.bar import bar, pieces
 from loadmaster.render.ladder import ladder
 from loadmaster.render.serving import holds, serving
 from loadmaster.render.sizes import Scale, apart, scale_of
@@ -93,7 +93,7 @@ def _headline(plan: Plan, look: Look) -> list[str]:
         wrapped = wrap(plain(text), look.width, first=f"{mark} ", indent="  ")
         lines += [look.paint(line, style) for line in wrapped]
     for warning in plan.ledger.warnings:
-        wrapped = wrap(f"but {plain(warning)}", look.width, first="  ", indent="  ")
+        wrapped = wrap(f"Beware: {plain(warning)}", look.width, first="  ", indent="  ")
         lines += [look.paint(line, "yellow") for line in wrapped]
     return lines
 
@@ -143,13 +143,9 @@ _DOING = {"load": "loading the model", "run": "running", "save": "saving"}
 
 def _bar(plan: Plan, look: Look, scale: Scale) -> list[str]:
     peak = plan.ledger.peak
-    pieces = [Piece(entry.component, entry.bytes.likely) for entry in plan.ledger.at(peak.phase)]
-    kept = peak.reserved.likely - peak.allocated.likely
-    if kept > 0:
-        pieces.append(Piece("cached by PyTorch, not in use", kept, kept=True))
     limit = plan.usable_bytes.likely if plan.usable_bytes else None
     title = look.paint(f"GPU memory at {peak.phase}, {scale.unit}", "bold")
-    return [title, *bar(pieces, limit, look, scale)]
+    return [title, *bar(pieces(plan), limit, look, scale)]
 
 
 def _peaks(plan: Plan, look: Look, scale: Scale) -> list[str]:

@@ -14,7 +14,7 @@ def serving(plan: Plan, look: Look) -> list[str]:
     if budget is None:
         return []
     rows: list[list[Cell]] = [
-        [(budget.engine, "bold"), (f"{_terms(plan, budget)} = {apart(budget.pool.likely)} for KV cache", "")],
+        [(budget.engine, "bold"), (f"{terms(plan, budget)} = {apart(budget.pool.likely)} for KV cache", "")],
         [("", ""), (holds(plan, budget), "bold" if budget.starts else "bold,red")],
     ]
     return table(rows, look, indent="")
@@ -33,7 +33,8 @@ def holds(plan: Plan, budget: Budget) -> str:
     return f"{budget.tokens:,} tokens in blocks of {budget.block_tokens}: {count} at once{more}"
 
 
-def _terms(plan: Plan, budget: Budget) -> str:
+def terms(plan: Plan, budget: Budget) -> str:
+    """``0.9 × 79.2 GiB − weights 15.0 GiB − ...``: what the pool is the rest of."""
     share = f"{plan.job.memory_utilization:g} × {apart(budget.total_bytes)}"
     asked = share if budget.engine == "vllm" else apart(budget.requested_bytes)
     work = "profile run" if budget.engine == "vllm" else "compute buffer"

@@ -78,6 +78,11 @@ def plain(text: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
+def glued(text: str) -> str:
+    """Text in which a number and its unit are held together by GLUE."""
+    return _TOGETHER.sub(GLUE, text)
+
+
 def cells(text: str) -> int:
     """Columns that a text takes: East Asian wide characters take two, combining ones none."""
     if text.isascii():
@@ -96,7 +101,7 @@ def wrap(text: str, width: int, *, indent: str = "", first: str | None = None) -
     lines: list[str] = []
     line = indent if first is None else first
     empty = True
-    for word in _TOGETHER.sub(GLUE, text).split(" "):
+    for word in glued(text).split(" "):
         while True:
             room = width - cells(line) - (0 if empty else 1)
             if cells(word) <= room:

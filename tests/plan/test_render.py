@@ -141,8 +141,6 @@ def test_a_machine_without_a_gpu():
 # The bar
 
 
-def test_the_bar_is_to_scale_and_marks_the_limit():
-    look = Look(84)
 def test_small_components_are_counted_where_they_are_many():
     many = [Piece("weights", 1000 * GIB), *(Piece(f"{name} of some kind", GIB) for name in "abcdef")]
     text = "\n".join(bar(many, None, Look(80), scale_of(1006 * GIB)))
@@ -150,6 +148,8 @@ def test_small_components_are_counted_where_they_are_many():
     assert "…" not in text
 
 
+def test_the_bar_is_to_scale_and_marks_the_limit():
+    look = Look(84)
     lines = bar([Piece("a", 60 * GIB), Piece("b", 20 * GIB)], 40 * GIB, look, scale_of(80 * GIB))
     assert len(lines[0]) == 82
     assert lines[0].index("│") == 2 + 40

@@ -108,7 +108,7 @@ def _one_device(row: Row, assumed: list[str]) -> None:
     kinds = (
         ", ".join(k for k in (row.parallel or {}) if k not in ("gpus", "note")) or note or "how isn't stated"
     )
-    raise Unmapped(f"{gpus} GPUs ({kinds}): layouts over several devices aren't in memory/ yet")
+    raise Unmapped(f"{gpus} GPUs ({kinds}): only one device can be planned yet")
 
 
 def _phase(row: Row) -> str | None:
@@ -124,19 +124,19 @@ def method_word(row: Row) -> str:
 def _training(row: Row, spec: ModelSpec, assumed: list[str]) -> Job:
     method = method_word(row)
     if method not in ("full", "lora", "qlora"):
-        raise Unmapped(f"method {row.method!r} isn't one of Job's")
+        raise Unmapped(f"the method {row.method!r} can't be planned")
     if "frozen" in (row.method or "") or "layer-wise" in (row.notes or "").lower():
-        raise Unmapped(f"frozen or layer-wise parts aren't fields of Job ({row.method})")
+        raise Unmapped(f"training of parts of the model can't be planned ({row.method})")
     batch, tokens = row.batch_size, _training_tokens(row, spec, assumed)
     if batch is None:
         raise Unmapped("the batch size isn't stated")
     framework = words.framework(row.framework, assumed)
     precision, quantization = _formats(row, method)
     if method == "full" and quantization is not None:
-        raise Unmapped(f"full training of {row.weights_dtype} weights isn't one of Job's methods")
+        raise Unmapped(f"full training of {row.weights_dtype} weights can't be planned")
     loss = words.loss_kind(row.fused_loss)
     if loss is None:
-        raise Unmapped(f"loss {row.fused_loss!r} isn't one of Job's")
+        raise Unmapped(f"the loss {row.fused_loss!r} can't be planned")
     chunks = loss.chunks or (-(-tokens // loss.chunk_tokens) * batch if loss.chunk_tokens else 8)
     optimizer = _optimizer(row, framework)
     if method == "full":
@@ -186,7 +186,7 @@ def _formats(row: Row, method: str) -> tuple[Precision, Quantization | None]:
     stored = words.stored_format(row.weights_dtype)
     compute, autocast = words.compute_format(row.compute_dtype)
     if stored.rest is None and stored.kind is None:
-        raise Unmapped(f"weights in {row.weights_dtype!r} are no format of Job")
+        raise Unmapped(f"weights in {row.weights_dtype!r} can't be planned")
     compute = compute or stored.rest
     if compute is None:
         raise Unmapped("the compute format isn't stated")
@@ -196,7 +196,7 @@ def _formats(row: Row, method: str) -> tuple[Precision, Quantization | None]:
         return Precision(weights=stored.rest or compute, autocast=compute if autocast else None), None
     quantization = packed.quantization(stored, words.framework(row.framework, []), compute, row.notes)
     if quantization is None:
-        raise Unmapped(f"weights in {row.weights_dtype!r} aren't a Quantization of Job yet")
+        raise Unmapped(f"weights in {row.weights_dtype!r} can't be planned yet")
     rest = Precision(weights=stored.rest or compute, autocast=compute if autocast else None)
     return rest, quantization
 
@@ -211,7 +211,7 @@ def _offload(row: Row) -> tuple[Literal["optimizer", "gradients", "activations"]
     )  # fmt: skip
     found = tuple(kind for kind, word in kinds if word in text)
     if not found or "cpu" not in text or "parameter" in text or "zero" in text:
-        raise Unmapped(f"offload {row.offload!r} isn't one of Job's")
+        raise Unmapped(f"offload of {row.offload!r} can't be planned")
     return found
 
 
@@ -229,27 +229,27 @@ def _moments(row: Row, optimizer: Optimizer, precision: Precision) -> None:
     stated = (row.optimizer or {}).get("state_dtype")
     found = words.number_format(str(stated).split()[0]) if stated else None
     if optimizer.name == "adamw" and found not in (None, precision.weights):
-        raise Unmapped(f"{precision.weights} weights with {found} moments aren't in Job yet")
+        raise Unmapped(f"{precision.weights} weights with {found} optimizer states can't be planned yet")
 
 
 def _checkpointing(row: Row) -> str:
     word = (row.checkpointing or "none").lower()
     if word in ("none", "full"):
         return word
-    raise Unmapped(f"checkpointing {row.checkpointing!r} isn't one of Job's")
+    raise Unmapped(f"checkpointing {row.checkpointing!r} can't be planned")
 
 
 def _attention(row: Row) -> str:
     kind = words.attention_kind(row.attention)
     if kind is None:
-        raise Unmapped(f"attention {row.attention!r} isn't one of Job's")
+        raise Unmapped(f"{row.attention!r} attention can't be planned")
     return kind
 
 
 def _lora(row: Row, spec: ModelSpec, assumed: list[str]) -> Lora:
     stated = row.lora or {}
     if stated.get("use_dora"):
-        raise Unmapped("DoRA isn't in Job yet")
+        raise Unmapped("DoRA can't be planned here yet")
     rank, targets = stated.get("r"), stated.get("targets")
     if not isinstance(rank, int):
         raise Unmapped("the adapter's rank isn't stated")
@@ -257,7 +257,7 @@ def _lora(row: Row, spec: ModelSpec, assumed: list[str]) -> Lora:
         raise Unmapped("the adapter's targets aren't stated")
     found = lora_targets(spec, [str(t) for t in targets])
     if found.missing:
-        raise Unmapped(f"no LoRA on {', '.join(found.missing)} in Job")
+        raise Unmapped(f"LoRA on {', '.join(found.missing)} can't be planned")
     if found.fused:
         assumed.append(f"{', '.join(found.fused)} is one matrix here: adapted as a whole")
     state = (row.optimizer or {}).get("state_dtype")
@@ -272,7 +272,7 @@ def _lora(row: Row, spec: ModelSpec, assumed: list[str]) -> Lora:
 def _inference(row: Row, spec: ModelSpec, convention: Convention, assumed: list[str]) -> Job:
     method = method_word(row)
     if method not in ("generate", "forward", "serve", "weights only"):
-        raise Unmapped(f"method {row.method!r} isn't a task of Job")
+        raise Unmapped(f"the task {row.method!r} can't be planned")
     stated = words.lengths(row.notes)
     precision, quantization = _formats(row, method)
     whole, new, chunk = _inference_tokens(row, stated, convention, assumed)

@@ -46,6 +46,14 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "eager": ({"precision": "bf16", "attention": "eager"}, {"attention": "eager"}),
     "lora": ({"method": "lora", "rank": 16}, {"rank": 16}),
+    "frozen": (
+        {"precision": "bf16", "freeze": "embeddings,first:1"},
+        {"frozen": (r"embed_tokens", r"layers\.0\.")},
+    ),
+    "frozen checkpointing": (
+        {"precision": "bf16", "freeze": "first:1", "checkpointing": "full"},
+        {"frozen": (r"layers\.0\.",), "checkpointing": True},
+    ),
     "lora dropout": (
         {"method": "lora", "rank": 16, "lora_dropout": 0.1},
         {"rank": 16, "lora": {"lora_dropout": 0.1}},

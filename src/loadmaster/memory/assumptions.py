@@ -58,6 +58,8 @@ def _training(spec: ModelSpec, job: Job) -> Iterator[tuple[str, str, str]]:
     if optimizer.paged(spec, job) is not None:
         yield "paged", name, PAGED
     yield "precision", job.precision.weights, _precision(job)
+    if job.frozen:
+        yield "frozen", ",".join(job.frozen), f"not trained: {', '.join(job.frozen)}; the rest is"
     if job.outputs_held:
         yield "outputs", "held", "the loop keeps the model's outputs through backward"
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from math import prod
 
@@ -10,6 +11,7 @@ from loadmaster.dtypes import BITS, itemsize
 from loadmaster.jobs import quantizations
 from loadmaster.jobs.job import Job
 from loadmaster.jobs.quantizations import Matrix, Place
+from loadmaster.memory.frozen import frozen_copies
 from loadmaster.models.parameters import Tensor, tensors
 from loadmaster.models.spec import ModelSpec
 from loadmaster.records import replace
@@ -69,7 +71,7 @@ def parameters(spec: ModelSpec, job: Job) -> list[Held]:
             if packed:
                 dtype = quantizations.spelled(job.quantization)
                 size = quantizations.packed_bytes(matrix, job.quantization)
-        found.append(
+        found += _split(
             Held(
                 name=tensor.name,
                 role=tensor.role,
@@ -81,9 +83,19 @@ def parameters(spec: ModelSpec, job: Job) -> list[Held]:
                 packed_bytes=size,
                 sides=tensor.shape,
                 hidden=tensor.linear and tensor.layer is not None,
-            )
+            ),
+            frozen_copies(spec, job, tensor) if job.frozen else 0,
         )
     return found
+
+
+def _split(held: Held, frozen: int) -> list[Held]:
+    """A kind of tensor whose first ``frozen`` copies aren't trained, in up to two parts."""
+    if not (held.trained and frozen):
+        return [held]
+    rest = held.count - frozen
+    parts = [dataclasses.replace(held, count=frozen, trained=False)]
+    return [*parts, dataclasses.replace(held, count=rest)] if rest else parts
 
 
 def _denoisers(spec: ModelSpec) -> set[str]:

@@ -5,18 +5,20 @@ All layers of a kind cost the same, so a layer is measured once and ``timeline``
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-from loadmaster.arrays import Size
+from loadmaster.arrays import Size, amount, maximum
 from loadmaster.jobs.job import Job
 from loadmaster.memory import ops
 from loadmaster.memory.blocks import head as heads
 from loadmaster.memory.blocks.diffusion import diffusion_layer
 from loadmaster.memory.blocks.layer import layer as token_layer
 from loadmaster.memory.blocks.run import Run
+from loadmaster.memory.frozen import Place, frozen_head, unreached
 from loadmaster.memory.parts import Part, counted
-from loadmaster.memory.tape import Node, Selection, Storage, Tape, Tensor
+from loadmaster.memory.tape import Node, Selection, StoppedEarlyError, Storage, Tape, Tensor
 from loadmaster.models.spec import Block, ModelSpec, Norm
 
 Census = dict[tuple[str, str], int]
@@ -66,18 +68,20 @@ def training_layer(
     source: Size,
     *,
     detail: bool,
-    first: bool = False,
-    checkpointed: bool = False,
+    place: Place,
 ) -> Cost:
-    """One layer of a training step. ``first``: its input comes from a frozen embedding and needs no gradient, so what only
-    serves that gradient is not kept."""
-    if checkpointed:
-        return _checkpointed(job, block, hidden, length, source, detail)
+    """One layer of a training step. Where its input needs no gradient, what only serves that gradient is not kept."""
+
+    def run_on(tape: Tape) -> Run:
+        return Run(job, tape, queries=length, source=source, frozen=place.frozen)
+
+    if place.checkpointed:
+        return _checkpointed(job, block, hidden, run_on, detail)
     tape = Tape(autocast=job.precision.autocast, detail=detail)
-    run = Run(job, tape, queries=length, source=source)
+    run = run_on(tape)
     cost = Cost()
     x = _input(run, hidden)
-    x.needs_grad = not first
+    x.needs_grad = not place.first
     tape.mark()
     out = layer(run, x, block)
     cost.forward, cost.forward_census = tape.peak_bytes, tape.composition
@@ -85,19 +89,22 @@ def training_layer(
     words = {key_of(x): "x", key_of(out): "out"}
     cost.keeps_input = x.storage is not None and x.storage.saved
     del x
+    if not out.needs_grad:
+        cost.forward_events = named(tape.events[1:], words)
+        return cost
     last, start = [out], out_of(out)
     del out
     _backward(tape, start, cost, last, words)
     return cost
 
 
-def _checkpointed(job: Job, block: Block, hidden: int, length: Size, source: Size, detail: bool) -> Cost:
+def _checkpointed(job: Job, block: Block, hidden: int, run_on: Callable[[Tape], Run], detail: bool) -> Cost:
     """torch.utils.checkpoint: forward keeps the layer's input alone, and what a selection asks for; backward runs the layer
     again, then back."""
     cost = Cost(keeps_input=True)
     tape = Tape(grad=False, autocast=job.precision.autocast, detail=detail)
     tape.selection = Selection() if job.checkpointing == "selective" else None
-    run = Run(job, tape, queries=length, source=source)
+    run = run_on(tape)
     x = _input(run, hidden)
     tape.mark()
     out = layer(run, x, block)
@@ -115,37 +122,86 @@ def _checkpointed(job: Job, block: Block, hidden: int, length: Size, source: Siz
     for storage in kept:
         cost.retained = cost.retained + storage.size_bytes
     del x, out
-    again = Tape(autocast=job.precision.autocast, detail=detail)
-    if kept:
-        again.selection = Selection([Storage(again, s.size_bytes, s.tag, s.name) for s in kept])
-    _run_again(again, Run(job, again, queries=length, source=source), block, hidden, cost)
+    _run_again(job, run_on, block, hidden, kept, cost, detail=detail)
     return cost
 
 
-def _run_again(tape: Tape, run: Run, block: Block, hidden: int, cost: Cost) -> None:
-    """Backward of a checkpointed layer; the tape has what forward has kept."""
-    words: dict[int, object] = {}
-    for number, storage in enumerate(tape.selection.kept if tape.selection is not None else ()):
-        storage.saved = True
-        words[storage.key] = ("kept", number)
+def _run_again(
+    job: Job,
+    run_on: Callable[[Tape], Run],
+    block: Block,
+    hidden: int,
+    kept: list[Storage],
+    cost: Cost,
+    *,
+    detail: bool,
+) -> None:
+    """Backward of a checkpointed layer, which has ``kept`` some results of forward. The layer is run again when backward
+    first asks for a saved tensor, so beside the gradients made until then, and no further than to the last one."""
+    tape, gradient, x = _before_again(job, run_on, hidden, kept, detail)
+    held = tape.selection.kept if tape.selection is not None else []
+    words: dict[int, object] = {storage.key: ("kept", number) for number, storage in enumerate(held)}
+    words |= {key_of(gradient[0]): "gout", key_of(x): "x"}
+    before, spare = len(tape.events), held[-1:]
+    tape.mark()
+    out = layer(run_on(tape), x, block)
+    tape.casts.clear()
+    start = out_of(out)
+    if spare and spare[0].key != tape.last_key:
+        spare.clear()  # else the recomputation stops before it would take this result, which stays
+    del out, held
+    again, census, live = tape.peak_bytes, tape.composition, tape.live_bytes
+    tape.mark()
+    reached = tape.backward(start, gradient, "input")
+    del start, x, spare
+    ahead = 0 if tape.asked_bytes is None else tape.asked_bytes - live
+    if amount(ahead) > 0:
+        again, census = _recomputed(job, run_on, block, hidden, kept, ahead, tape.saving, detail)
+    cost.backward, cost.backward_census = maximum(again, tape.peak_bytes), tape.composition
+    if detail and again > tape.peak_bytes:
+        cost.backward_census = census
+    cost.backward_events = named(tape.events[before:], {**words, key_of(reached): "gx"})
+    _gradients(tape, cost)
+
+
+def _before_again(
+    job: Job, run_on: Callable[[Tape], Run], hidden: int, kept: list[Storage], detail: bool
+) -> tuple[Tape, list[Tensor], Tensor]:
+    """A tape with what is there when a layer is run again: results kept, the gradient of its output, its input."""
+    tape = Tape(autocast=job.precision.autocast, detail=detail)
+    if kept:
+        tape.selection = Selection([Storage(tape, s.size_bytes, s.tag, s.name) for s in kept])
+        for storage in tape.selection.kept:
+            storage.saved = True
+    run = run_on(tape)
     gradient = [
         tape.new(run.rows * hidden, run.residual, "gradient of the layer's output", tag="temporaries")
     ]
     x = _input(run, hidden)
     if x.storage is not None:
         x.storage.saved, x.storage.name = True, CHECKPOINT[1]
-    words |= {key_of(gradient[0]): "gout", key_of(x): "x"}
-    before = len(tape.events)
+    return tape, gradient, x
+
+
+def _recomputed(
+    job: Job,
+    run_on: Callable[[Tape], Run],
+    block: Block,
+    hidden: int,
+    kept: list[Storage],
+    ahead: Size,
+    saving: int,
+    detail: bool,
+) -> tuple[Size, Census]:
+    """The peak of running a layer again beside gradients of ``ahead`` bytes."""
+    tape, gradient, x = _before_again(job, run_on, hidden, kept, detail)
+    beside = tape.new(ahead, "uint8", "gradients behind the last saved tensor", tag="temporaries")
+    tape.last_saving = saving
     tape.mark()
-    out = layer(run, x, block)
-    tape.casts.clear()
-    start = out_of(out)
-    del out
-    reached = tape.backward(start, gradient, "input")
-    del start, x
-    cost.backward, cost.backward_census = tape.peak_bytes, tape.composition
-    cost.backward_events = named(tape.events[before:], {**words, key_of(reached): "gx"})
-    _gradients(tape, cost)
+    with suppress(StoppedEarlyError):
+        layer(run_on(tape), x, block)
+    del gradient, beside, x
+    return tape.peak_bytes, tape.composition
 
 
 def norms(job: Job, places: tuple[tuple[str, Norm], ...], hidden: int, length: Size, *, detail: bool) -> Cost:
@@ -177,10 +233,12 @@ def head_and_loss(spec: ModelSpec, job: Job, *, detail: bool) -> Cost:
     cost = Cost()
     held: list[Tensor] = []
     x = _input(run, tower.hidden)
+    x.needs_grad = not unreached(spec, job, tower, len(tower.layout))
     words = {key_of(x): "x"}
     tape.mark()
     y = heads.final_norms(run, x, tower.norms)
     del x
+    run.frozen = run.frozen or frozen_head(spec, job)
     value = heads.loss(run, y, head, held, pooled=tower.modality != "text")
     del y
     cost.forward, cost.forward_census = tape.peak_bytes, tape.composition
@@ -199,7 +257,14 @@ def head_and_loss(spec: ModelSpec, job: Job, *, detail: bool) -> Cost:
 
 
 def inference_layer(
-    job: Job, block: Block, hidden: int, queries: Size, keys: Size, source: Size, *, detail: bool
+    job: Job,
+    block: Block,
+    hidden: int,
+    queries: Size,
+    keys: Size,
+    source: Size,
+    *,
+    detail: bool,
 ) -> Cost:
     """One layer without gradients on ``queries`` new tokens a sequence that see ``keys`` tokens."""
     tape = Tape(grad=False, autocast=job.precision.autocast, detail=detail)

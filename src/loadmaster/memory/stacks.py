@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 
 from loadmaster.arrays import Size, rounded
@@ -11,6 +12,7 @@ from loadmaster.dtypes import itemsize
 from loadmaster.jobs.job import Job
 from loadmaster.memory import passes
 from loadmaster.memory.blocks.run import Run
+from loadmaster.memory.frozen import Place, place
 from loadmaster.memory.parts import Part, counted
 from loadmaster.memory.passes import Cost
 from loadmaster.memory.tape import Tape
@@ -18,9 +20,6 @@ from loadmaster.models.spec import Attention, Block, ModelSpec, Tower
 
 TEXT_LIKE = ("text", "vision", "audio")
 """Modalities whose towers are stacks of token blocks; image planes (UNet, VAE) are not run here yet."""
-
-Kind = tuple[bool, bool]
-"""What sets a layer apart from others of its block: it is the first and needs no gradient of its input; it is checkpointed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -70,6 +69,12 @@ def _planes(tower: Tower) -> bool:
     return any(block.convolutions for block in tower.blocks)
 
 
+def works(spec: ModelSpec) -> bool:
+    """Whether the network that does the work is run: in an image pipeline the denoiser, else the decoder."""
+    denoisers = [t for t in spec.towers if t.modality == "image_latent" and t.layout]
+    return not denoisers or any(t in towers(spec) for t in denoisers)
+
+
 def not_run(spec: ModelSpec) -> list[Tower]:
     """Towers of which only the weights are counted."""
     running = towers(spec)
@@ -88,22 +93,17 @@ def training(spec: ModelSpec, job: Job, *, detail: bool) -> list[Stack]:
     """Every tower of a training step. Layer 0 is a kind of its own where a frozen embedding feeds it and nothing asks for
     its input's gradient (LoRA without checkpointing)."""
     found: list[Stack] = []
-    first = job.lora is not None and job.checkpointing == "none"
     for tower in towers(spec):
         length = tokens(spec, job, tower)
         source = found[-1].tokens if found else length
 
         def measure(
-            block: Block, kind: Kind, tower: Tower = tower, length: Size = length, source: Size = source
+            block: Block, where: Place, tower: Tower = tower, length: Size = length, source: Size = source
         ) -> Cost:
             sizes = (tower.hidden, length, source)
-            return passes.training_layer(
-                job, block, *sizes, detail=detail, first=kind[0], checkpointed=kind[1]
-            )
+            return passes.training_layer(job, block, *sizes, detail=detail, place=where)
 
-        layers = _layers(
-            tower, measure, lambda position: (first and position == 0, job.checkpoints(position))
-        )
+        layers = _layers(tower, measure, partial(place, spec, job, tower))
         tail = (
             None
             if tower is spec.decoder
@@ -124,13 +124,14 @@ def inference(spec: ModelSpec, job: Job, queries: Size, keys: Size, *, detail: b
 
         def measure(
             block: Block,
-            _: Kind,
+            _: Place,
             tower: Tower = tower,
             length: Size = length,
             seen: Size = seen,
             source: Size = source,
         ) -> Cost:
-            return passes.inference_layer(job, block, tower.hidden, length, seen, source, detail=detail)
+            sizes = (tower.hidden, length, seen, source)
+            return passes.inference_layer(job, block, *sizes, detail=detail)
 
         found.append(Stack(tower, length, _layers(tower, measure), _embedding(job, tower, length)))
     return found
@@ -155,11 +156,11 @@ def _embedding(job: Job, tower: Tower, length: Size) -> Part:
 
 def _layers(
     tower: Tower,
-    measure: Callable[[Block, Kind], Cost],
-    kind: Callable[[int], Kind] = lambda position: (False, False),
+    measure: Callable[[Block, Place], Cost],
+    kind: Callable[[int], Place] = lambda position: Place(),
 ) -> list[Cost]:
     """Every layer's cost in order; layers of a kind share one."""
-    costs: dict[tuple[int, Kind], Cost] = {}
+    costs: dict[tuple[int, Place], Cost] = {}
     found = []
     for position, index in enumerate(tower.layout):
         key = (index, kind(position))

@@ -76,6 +76,10 @@ class Node:
         self.outputs = 1
 
 
+class StoppedEarlyError(Exception):
+    """The last saved tensor is there again (torch.utils.checkpoint, set_checkpoint_early_stop)."""
+
+
 class Selection:
     """Which results selective checkpointing keeps: torchtitan's rule per operator (distributed/activation_checkpoint.py,
     _save_list: aten.mm, flash and memory-efficient attention; of the products every second one is made again). Through
@@ -107,16 +111,26 @@ class Tape:
         self.casts: dict[str, Tensor] = {}
         self.accumulating = False
         self.selection: Selection | None = None
+        self.saving = 0
+        """Operators so far that saved something."""
+        self.last_saving: int | None = None
+        """A recomputation ends here: nothing that follows is asked for."""
+        self.asked_bytes: Size | None = None
+        """Live bytes when backward first asked for a saved tensor."""
         self.tag = "activations"
         self.events: list[tuple[int, int]] = []
         self.detail = detail
         self._alive: WeakSet[Storage] = WeakSet()
         self.composition: dict[tuple[str, str], int] = {}
+        self._before: tuple[Size, dict[tuple[str, str], int]] = (0, {})
+        self.last_key = -1
+        """The result of the last operator that saved something."""
 
     # -- memory ---------------------------------------------------------------------------------------------------
 
     def took(self, storage: Storage) -> None:
         """Count a new storage, and note the peak."""
+        self._before = (self.peak_bytes, self.composition)
         self.live_bytes = self.live_bytes + storage.size_bytes
         if self.detail:
             self.events.append((storage.key, int(storage.size_bytes)))
@@ -200,12 +214,25 @@ class Tape:
         """Join ``output`` to the graph if any input needs a gradient; what is in ``saved`` stays until its backward."""
         if self.grad_enabled and any(x.needs_grad for x in inputs):
             node = Node(name, inputs, saved, backward)
+            self.saving += bool(saved)
             for tensor in saved:
                 if tensor.storage is not None:
                     tensor.storage.saved = True
             self.nodes.append(node)
             output.needs_grad, output.node, output.slot, output.leaf = True, node, 0, None
+            if saved:
+                self.last_key = output.storage.key if output.storage is not None else -1
+                self._stop_early(output, saved)
         return output
+
+    def _stop_early(self, output: Tensor, saved: Sequence[Tensor]) -> None:
+        """Raise StoppedEarlyError behind the last operator that saves something. Inputs are saved before an operator runs
+        (VariableType): its result isn't there yet."""
+        if self.saving != self.last_saving:
+            return
+        if output.storage is not None and all(t.storage is not output.storage for t in saved):
+            self.peak_bytes, self.composition = self._before
+        raise StoppedEarlyError
 
     # -- backward -------------------------------------------------------------------------------------------------
 
@@ -225,6 +252,8 @@ class Tape:
             slots = waiting.pop(id(node), None)
             if slots is None:
                 continue
+            if node.saved and self.asked_bytes is None:
+                self.asked_bytes = self.live_bytes
             incoming: Grads = [slots.get(i) for i in range(node.outputs)]
             slots.clear()
             outgoing = list(node.backward(self, incoming, node.saved))

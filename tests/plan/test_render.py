@@ -73,7 +73,13 @@ def test_the_headline_says_what_is_needed_where_and_by_how_much(plans):
     assert first_words(plans["does not fit"]).endswith("are missing.")
     assert re.match(r"✓ Fits: needs .* reserved at .* stay free\.", first_words(plans["fits"]))
     assert first_words(plans["tight"]).startswith("! Tight: ")
-    assert "TiB are missing" in first_words(plans["nothing fits"])
+    assert re.search(r" [\d,]+\.\d GiB are missing\.$", first_words(plans["nothing fits"]))
+
+
+def test_a_plan_has_one_unit_for_all_that_is_large(plans):
+    text = plan_text(plans["nothing fits"], Look(120))
+    assert "TiB" not in text.replace("TiB of", "")
+    assert "GPU memory at optimizer step, GiB" in text
 
 
 def first_words(plan):
@@ -111,6 +117,30 @@ def test_explain_prints_every_entry_with_formula_and_source(plans):
     for entry in plan.ledger.entries:
         assert " ".join(f"= {entry.formula}".split()) in text
         assert " ".join(f"source: {entry.source}".split()) in text
+
+
+def test_explain_says_how_sums_and_bounds_come_about(plan):
+    lines = plan_text(plan, Look(120), explain=True).splitlines()
+    entries = [line for line in lines if line.startswith("    = ")]
+    assert len(entries) == len(plan.ledger.entries) + 3  # and the three sums
+    assert sum(line.startswith("    source: ") for line in lines) == len(plan.ledger.entries)
+    text = " ".join(" ".join(lines).split())
+    for words in (
+        "How the peak comes about allocated: ", "reserved: ", "CUDACachingAllocator.cpp", "process total: ",
+        "of CUDA context (below)", "bounds: buffers beside the parameters",
+    ):  # fmt: skip
+        assert words in text
+    for section in ("How the peak comes about", "What the card leaves: "):
+        assert (
+            sum(line.startswith(section) for line in lines) == 1
+        )  # a section of its own, not part of another
+
+
+def test_entries_are_in_an_order_that_depends_on_nothing_but_themselves(plan):
+    for tier, phase in {(entry.tier, entry.phase) for entry in plan.ledger.entries}:
+        if tier == "vram":
+            found = [e for e in plan.ledger.entries if (e.tier, e.phase) == (tier, phase)]
+            assert found == sorted(found, key=lambda e: (-e.bytes.likely, e.component))
 
 
 def test_what_is_not_counted_is_said_beside_the_verdict(plans):

@@ -18,13 +18,14 @@ LARGEST = 12
 
 
 def entries(moment: Moment, job: Job) -> list[Entry]:
-    """Pieces of one moment by component; a layer at work is split by what its tensors are."""
+    """Pieces of one moment by component, largest first; a layer at work is split by what its tensors are."""
     grouped: dict[str, list[Part]] = {}
     for part in moment.parts:
         for piece in _split(part):
             if int(piece.size_bytes):
                 grouped.setdefault(piece.component, []).append(piece)
-    return [_merged(component, parts, moment.phase, job) for component, parts in grouped.items()]
+    found = [_merged(component, parts, moment.phase, job) for component, parts in grouped.items()]
+    return sorted(found, key=lambda entry: (-entry.bytes.likely, entry.component))
 
 
 def entry(part: Part, tier: Tier, phase: str) -> Entry:

@@ -41,6 +41,15 @@ WORKSPACE_BYTES = 96 * MIB
 """cuBLASLt and cuDNN take workspaces of their own: 32 MiB each on Hopper (CublasHandlePool.cpp, cuDNN v8 API limits)."""
 
 
+def reason(component: str, job: Job) -> str:
+    """Why a component of GPU memory may be smaller or larger than predicted; empty where its bounds are its source's."""
+    if component == "workspace":
+        return "cuBLASLt and cuDNN may take workspaces of their own"
+    if component == "weights" and job.quantization is not None:
+        return PACKED.why
+    return SPREADS[component].why if component in SPREADS else ""
+
+
 def spread(part: Part, job: Job) -> Interval:
     """The bounds of one part: its own where it has them, else its component's."""
     size = int(part.size_bytes)

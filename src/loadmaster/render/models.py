@@ -93,8 +93,9 @@ def show_text(shown: Shown) -> RenderableType:
 
     spec = shown.spec
     grid = _grid()
-    guessed = "" if spec.exact else " (assumed, not exact)"
-    grid.add_row("Model", f"[bold]{escape(spec.name)}[/bold], family {escape(spec.model_type)}{guessed}")
+    family = "shapes assumed" if spec.model_type == "assumed" else f"family {spec.model_type}"
+    guessed = "" if spec.exact or spec.model_type == "assumed" else " (shapes assumed)"
+    grid.add_row("Model", f"[bold]{escape(spec.name)}[/bold], {escape(family)}{guessed}")
     grid.add_row("Read from", escape(spec.origin))
     active = "" if shown.active == shown.parameters else f", {format_count(shown.active)} active per token"
     grid.add_row("Parameters", f"{format_count(shown.parameters)} ({shown.parameters:,}){active}")
@@ -139,13 +140,17 @@ def _cache(grid: Table, shown: Shown) -> None:
         )
     windows = [kv for kv in shown.kv if kv.window is not None]
     for kv in windows:
-        grid.add_row("", f"{kv.layers} layers keep at most {kv.window:,} tokens")
+        grid.add_row("", f"{_layers(kv.layers, 'keeps', 'keep')} at most {kv.window:,} tokens")
     crossing = sum(kv.layers for kv in shown.kv if kv.cross)
     if crossing:
-        grid.add_row("", f"{crossing} layers also keep the other tower's tokens")
+        grid.add_row("", f"{_layers(crossing, 'also keeps', 'also keep')} the other tower's tokens")
     if shown.state_bytes:
         size = format_bytes(shown.state_bytes)
         grid.add_row("Recurrent state", f"{size} per sequence in {shown.cache_dtype}, whatever its length")
+
+
+def _layers(count: int, one: str, many: str) -> str:
+    return f"1 layer {one}" if count == 1 else f"{count} layers {many}"
 
 
 def _flops(shown: Shown) -> str:

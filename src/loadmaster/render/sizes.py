@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from loadmaster.units import GIB, MIB, TIB, format_bytes
 
-_SMALL_BYTES, _LARGE_BYTES = 2 * GIB, 10 * TIB
+_SMALL_BYTES, _LARGE_BYTES = 2 * GIB, 1000 * TIB
+"""Memory is compared in GiB: less is MiB where all of a plan is that small, more is TiB only beyond any machine."""
 
 
 class Scale(NamedTuple):
@@ -33,11 +34,16 @@ def scale_of(largest_bytes: int) -> Scale:
     """The unit in which a plan whose largest size is this one is printed."""
     if largest_bytes >= _LARGE_BYTES:
         return Scale("TiB", TIB, 2)
-    return Scale("MiB", MIB, 0) if largest_bytes < _SMALL_BYTES else Scale("GiB", GIB, 1)
+    if largest_bytes < _SMALL_BYTES:
+        return Scale("MiB", MIB, 0)
+    return Scale("GiB", GIB, 1 if largest_bytes < 10 * TIB else 0)
 
 
 def apart(size_bytes: int, digits: int = 1) -> str:
-    """A size in a unit of its own, so that a small one isn't 0.0 GiB: ``1,234.5 GiB``, ``41.0 MiB``."""
+    """A size in a unit of its own, so that a small one isn't 0.0 GiB: ``1,234.5 GiB``, ``41.0 MiB``; large ones are in
+    GiB as the columns are."""
+    if GIB <= abs(size_bytes) < _LARGE_BYTES:
+        return f"{size_bytes / GIB:,.{digits}f} GiB"
     number, _, unit = format_bytes(size_bytes, digits).partition(" ")
     return f"{float(number):,.{digits}f} {unit}" if len(number) > 4 + digits else f"{number} {unit}"
 

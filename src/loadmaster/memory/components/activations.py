@@ -26,7 +26,11 @@ def retained(groups: list[tuple[Cost, int]], *, offloaded: bool = False) -> Part
                 census[key] = census.get(key, 0) + size * count
 
     def formula() -> str:
-        terms = [f"{count} layers × {commas(_kept(cost, offloaded))} B" for cost, count in groups if count]
+        terms = [
+            f"{count} {'layer' if count == 1 else 'layers'} × {commas(_kept(cost, offloaded))} B"
+            for cost, count in groups
+            if count
+        ]
         return " + ".join(terms) or "0"
 
     return Part("activations", total, formula, SOURCE, origin="modelled", census=census)

@@ -42,7 +42,8 @@ def kv_cache(spec: ModelSpec, job: Job, tokens: Size) -> Part:
 
     def formula() -> str:
         terms = [
-            f"{kv.layers} layers × {kv.values:,} values × {_kept(tokens, kv.window)} tokens" for kv in layers
+            f"{kv.layers} {'layer' if kv.layers == 1 else 'layers'} × {kv.values:,} values × {_kept(tokens, kv.window)} tokens"
+            for kv in layers
         ]
         return f"{commas(job.micro_batch)} sequences × ({' + '.join(terms) or 'recurrent states'}) × {dtype(job)}"
 

@@ -11,6 +11,7 @@ from loadmaster.memory.blocks.run import Run
 from loadmaster.memory.components import optimizer
 from loadmaster.memory.ledger import Assumption
 from loadmaster.memory.tape import Tape
+from loadmaster.models.parameters import generates
 from loadmaster.models.spec import Attention, ModelSpec
 
 LOSSES = {
@@ -38,7 +39,7 @@ def assumptions(spec: ModelSpec, job: Job) -> tuple[Assumption, ...]:
         found.append(Assumption(field="attention", value=job.attention, text=text))
     found += [
         Assumption(field=field, value=value, text=text)
-        for field, value, text in (_training(spec, job) if job.training else _inference(job))
+        for field, value, text in (_training(spec, job) if job.training else _inference(spec, job))
     ]
     return tuple(found)
 
@@ -75,11 +76,14 @@ def _training(spec: ModelSpec, job: Job) -> Iterator[tuple[str, str, str]]:
         )
 
 
-def _inference(job: Job) -> Iterator[tuple[str, str, str]]:
+def _inference(spec: ModelSpec, job: Job) -> Iterator[tuple[str, str, str]]:
     cache = job.kv_dtype or job.compute_dtype
     held = job.precision.weights
     if job.quantization is not None:
         held = f"{find(job.quantization.dtype).TEXT} ({spelled(job.quantization)}), the rest in {held}"
+    if not generates(spec):
+        yield "precision", job.precision.weights, f"weights in {held}, products in {job.compute_dtype}"
+        return
     yield "precision", job.precision.weights, f"weights in {held}, KV cache in {cache}"
     chunk = job.prefill_chunk
     if job.facts.engine is not None:

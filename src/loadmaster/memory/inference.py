@@ -1,4 +1,4 @@
-"""The moments of inference on one device: load, prefill, decode."""
+"""The moments of inference on one device: load, prefill, decode; load and forward for what generates nothing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from loadmaster.jobs.job import Job
 from loadmaster.memory import passes, stacks
 from loadmaster.memory.components import activations, kv_cache, runtime, weights
 from loadmaster.memory.parts import Moment, work
+from loadmaster.models.parameters import generates
 from loadmaster.models.spec import ModelSpec
 
 
@@ -15,6 +16,7 @@ class Inference:
 
     def __init__(self, spec: ModelSpec, job: Job, compute_capability: str | None, *, detail: bool) -> None:
         self.spec, self.job, self.detail = spec, job, detail
+        self.phase = "prefill" if generates(spec) else "forward"
         self.prompt = job.seq_len - job.new_tokens
         self.chunk = self.prompt if job.prefill_chunk is None else minimum(job.prefill_chunk, self.prompt)
         width = stacks.rotary(spec.decoder)
@@ -40,10 +42,10 @@ class Inference:
             for segment in stack.segments:
                 held = [] if segment.held is None else [segment.held]
                 now = work(segment.cost.forward, segment.cost.forward_census)
-                found.append(Moment("prefill", "last layer", [*common, *held, now]))
+                found.append(Moment(self.phase, "last layer", [*common, *held, now]))
         if self.head is not None:
             now = work(self.head.forward, self.head.forward_census)
-            found.append(Moment("prefill", "logits", [*common, now]))
+            found.append(Moment(self.phase, "logits", [*common, now]))
         return found + (self._decode() if job.kv_cache and _some(job.new_tokens) else [])
 
     def _load(self) -> Moment:

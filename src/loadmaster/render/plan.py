@@ -64,7 +64,19 @@ def job_words(plan: Plan) -> str:
     if job.lora is not None:
         what = f"{what}, rank {job.lora.rank}"
     steps = f" × {job.grad_accumulation} accumulated" if job.grad_accumulation > 1 else ""
-    return f"{what}, batch {job.micro_batch:,} × {job.seq_len:,} tokens{steps}"
+    return f"{what}, {batch_words(plan)}{steps}"
+
+
+def batch_words(plan: Plan) -> str:
+    """``batch 1 × 4,096 tokens``; for models of images ``batch of 2 images (197 patches each)``."""
+    job, tower = plan.job, plan.model.decoder
+    if tower.modality not in ("vision", "image", "image_latent"):
+        return f"batch {job.micro_batch:,} × {job.seq_len:,} tokens"
+    images = f"batch of {job.micro_batch:,} image{'s' if job.micro_batch > 1 else ''}"
+    if tower.plane is not None:
+        kind = "latents" if tower.modality == "image_latent" else "pixels"
+        return f"{images} of {' × '.join(map(str, tower.plane))} {kind}"
+    return f"{images} ({tower.tokens or job.seq_len:,} patches each)"
 
 
 def parameters_words(plan: Plan) -> str:

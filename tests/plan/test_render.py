@@ -176,6 +176,9 @@ def test_small_components_are_counted_where_they_are_many():
     text = "\n".join(bar(many, None, Look(80), scale_of(1006 * GIB)))
     assert "a of some kind + b of some kind + 4 more" in text
     assert "…" not in text
+    assert "6 small ones" in "\n".join(bar(many, None, Look(44), scale_of(1006 * GIB)))
+    few = [many[0], *(Piece(name, GIB) for name in ("adapters", "workspace", "inputs"))]
+    assert "adapters + workspace + inputs " in "\n".join(bar(few, None, Look(80), scale_of(1003 * GIB)))
 
 
 def test_the_bar_is_to_scale_and_marks_the_limit():

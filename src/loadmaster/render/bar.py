@@ -23,8 +23,8 @@ _OTHER = "bright black"
 _MARKS = "█▓▒░▚▞▘"
 _FEW_MARKS = "#=+-%o'"
 CACHED = "cached by PyTorch, not in use"
-FEW = 2
-"""Small components that are named together in one line; more are counted."""
+LONGEST_NAME = 54
+"""Columns of a legend's name: as many small components are named together as fit, more are counted."""
 SMALL = 0.005
 """Below this share of the whole a component has no line of its own in the legend."""
 
@@ -50,7 +50,8 @@ def bar(pieces: list[Piece], limit_bytes: int | None, look: Look, scale: Scale) 
     total = sum(piece.size_bytes for piece in pieces)
     if total <= 0:
         return []
-    shown = grouped(pieces, total)
+    room = min(look.width - 26, LONGEST_NAME)
+    shown = grouped(pieces, total, room)
     width = look.width - 4
     whole = max(total, limit_bytes or 0)
     filled = round(width * total / whole)
@@ -76,7 +77,7 @@ def bar(pieces: list[Piece], limit_bytes: int | None, look: Look, scale: Scale) 
         rows.append(
             [
                 (mark, style),
-                (clip(piece.name, look.width - 26), "dim" if piece.kept else ""),
+                (clip(piece.name, room), "dim" if piece.kept else ""),
                 (scale.number(piece.size_bytes), ""),
                 (share(piece.size_bytes, total), "dim"),
             ]
@@ -84,7 +85,7 @@ def bar(pieces: list[Piece], limit_bytes: int | None, look: Look, scale: Scale) 
     return [*lines, *table(rows, look, right=(2, 3))]
 
 
-def grouped(pieces: list[Piece], total: int) -> list[Piece]:
+def grouped(pieces: list[Piece], total: int, room: int = LONGEST_NAME) -> list[Piece]:
     """Largest first; what is too small to be seen together as one."""
     seen = [piece for piece in pieces if piece.size_bytes >= SMALL * total and not piece.kept]
     rest = [
@@ -94,10 +95,19 @@ def grouped(pieces: list[Piece], total: int) -> list[Piece]:
     if len(rest) == 1:
         shown += rest
     elif rest:
-        names = [piece.name for piece in rest]
-        more = f" + {len(names) - FEW} more" if len(names) > FEW else ""
-        shown.append(Piece(" + ".join(names[:FEW]) + more, sum(piece.size_bytes for piece in rest)))
+        name = _together([piece.name for piece in rest], room)
+        shown.append(Piece(name, sum(piece.size_bytes for piece in rest)))
     return shown + [piece for piece in pieces if piece.kept and piece.size_bytes]
+
+
+def _together(names: list[str], room: int) -> str:
+    """``adapters + workspace + 2 more``: all names if there is room, else as many as leave room for the count."""
+    for named in range(len(names), 0, -1):
+        more = f" + {len(names) - named} more" if named < len(names) else ""
+        text = " + ".join(names[:named]) + more
+        if len(text) <= room:
+            return text
+    return f"{len(names)} small ones"
 
 
 def _lengths(sizes: list[int], columns: int) -> list[int]:

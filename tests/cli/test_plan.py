@@ -184,6 +184,12 @@ BAD = [
     ([MODEL, "--gpu", "rtx4090:0"], "number of GPUs is 0"),
     ([MODEL, "--vram", "24 parsecs"], "memory size is '24 parsecs'"),
     ([MODEL, "--vram", "0"], "memory size is '0'"),
+    ([MODEL, "--vram", "24"], "memory size is '24'; expected a unit: 24 of what? Say 24GiB or 24GB"),
+    ([MODEL, "--vram", "1.5"], "1.5 of what? Say 24GiB or 24GB"),
+    (
+        [MODEL, *CARD, "--method", "full", "--targets", "q_proj"],
+        "targets is 'q_proj'; expected no targets unless",
+    ),
     ([MODEL, "--vram", "-3GiB"], "argument --vram: expected one argument"),
     ([MODEL, *CARD, "--vram", "24GiB"], "give gpu or vram, not both"),
     (["--params", "many", *CARD], "params is 'many'"),

@@ -6,7 +6,7 @@ import loadmaster as lm
 from loadmaster.hardware import Absent, Device, Host, Link, Machine, find_gpu
 from loadmaster.plan.verdict import ram_verdict
 from loadmaster.records import replace
-from loadmaster.units import GIB
+from loadmaster.units import GIB, MIB
 
 SMALL = {"model": "Qwen/Qwen2.5-0.5B", "task": "infer", "seq": 512}
 
@@ -63,12 +63,30 @@ def test_no_argument_means_this_machine():
     assert plan.asked[-2:] == ("--gpu", "auto")
 
 
-def test_without_a_gpu_the_ledger_is_there_and_ram_is_judged():
+def test_without_a_gpu_the_verdict_is_about_the_cpu():
     here = machine(absent=[Absent(vendor="NVIDIA", reason="no driver")])
     plan = lm.plan(**SMALL, machine=here)
-    assert (plan.device, plan.verdict, plan.ram_verdict) == (None, None, "fits")
-    assert plan.ledger.peak.allocated.likely > 0
+    assert (plan.device.name, plan.verdict, plan.ram_verdict) == ("CPU of this machine", "fits", "fits")
+    # 64 GiB are available; Python with torch and transformers takes some 400 MiB of them.
+    assert plan.usable_bytes.likely == 64 * GIB - 400 * MIB
     assert any("no driver" in note for note in plan.notes)
+    large = lm.plan("Qwen/Qwen2.5-7B", batch=1, seq=1024, machine=here)
+    assert large.verdict == "does_not_fit"
+    assert not {"offload_optimizer", "optimizer_paged"} & {rung.change for rung in large.ladder}
+
+
+def test_where_not_even_ram_is_known_there_is_no_verdict():
+    plan = lm.plan(**SMALL, machine=Machine(host=Host()))
+    assert (plan.device, plan.verdict, plan.ram_verdict) == (None, None, None)
+    assert plan.ledger.peak.allocated.likely > 0
+
+
+def test_a_unet_whose_weights_fit_gets_no_verdict():
+    """Its activations aren't modelled: the weights can rule a card out, but not in."""
+    model = "stabilityai/stable-diffusion-xl-base-1.0"
+    assert lm.plan(model, task="infer", vram="24GiB").verdict is None
+    assert lm.plan(model, task="infer", vram="4GiB").verdict == "does_not_fit"
+    assert lm.plan("black-forest-labs/FLUX.1-dev", task="infer", gpu="a100-80gb").verdict == "fits"
 
 
 def test_ram_that_is_certainly_not_there():

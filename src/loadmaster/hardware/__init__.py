@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from loadmaster.hardware.cards import Card, MachineCards, card_of, cards_of
 from loadmaster.hardware.catalogue import all_gpus, get_gpu
+from loadmaster.hardware.cpu import cpu_device
 from loadmaster.hardware.find import custom_device, find_detected, find_gpu
 from loadmaster.hardware.gpu import Gpu
 from loadmaster.hardware.machine import Absent, Device, Host, Link, Machine, Partition
@@ -33,6 +34,7 @@ __all__ = [
     "all_gpus",
     "card_of",
     "cards_of",
+    "cpu_device",
     "custom_device",
     "find_detected",
     "find_gpu",

@@ -75,7 +75,8 @@ def visible_memory(device: Device, host: Host | None = None) -> tuple[Interval, 
 def _visible(device: Device, host: Host | None) -> tuple[Interval, str]:
     gpu = device.gpu
     if device.cuda_total_bytes is not None:
-        return Interval.exact(device.cuda_total_bytes), "given or measured CUDA total"
+        what = "RAM available now" if gpu.vendor == "CPU" else "given or measured CUDA total"
+        return Interval.exact(device.cuda_total_bytes), what
     if device.partition is not None:
         return _partition(device)
     if gpu.shares_system_memory:
@@ -160,8 +161,8 @@ def _with_ecc(device: Device, total: Interval) -> Interval:
 
 def _loading(device: Device) -> str:
     vendor = device.gpu.vendor
-    if vendor in ("AMD", "Apple", "Google"):
-        return {"AMD": "hip", "Apple": "metal", "Google": "xla"}[vendor]
+    if vendor in ("AMD", "Apple", "Google", "CPU"):
+        return {"AMD": "hip", "Apple": "metal", "Google": "xla", "CPU": "cpu"}[vendor]
     return "eager" if _driver_branch(device) < _LAZY_SINCE_DRIVER else "lazy"
 
 

@@ -12,7 +12,7 @@ from loadmaster.memory.components import optimizer
 from loadmaster.memory.ledger import Assumption
 from loadmaster.memory.tape import Tape
 from loadmaster.models.parameters import generates
-from loadmaster.models.spec import Attention, ModelSpec
+from loadmaster.models.spec import Attention, Experts, ModelSpec
 
 LOSSES = {
     "hf": "transformers' own loss: logits are upcast to float32 (about 12 bytes a logit at the peak)",
@@ -22,6 +22,10 @@ LOSSES = {
     "fused": "fused linear cross-entropy (Liger): logits of a chunk at a time",
 }
 
+STACKED = (
+    ", where experts are 3-D tensors that adapters and 4-bit loaders pass by (before 5 they reached them)"
+)
+
 PAGED = "paged states are missing from allocated and reserved: they take VRAM while there is room, host RAM otherwise"
 
 ENGINES = {
@@ -30,13 +34,18 @@ ENGINES = {
 }
 
 
-def assumptions(spec: ModelSpec, job: Job) -> tuple[Assumption, ...]:
+def assumptions(spec: ModelSpec, job: Job, compute_capability: str | None = None) -> tuple[Assumption, ...]:
     """One line for each choice that moves the answer, whether it was said or not."""
     found = [Assumption(field="model", value=spec.name, text=text) for text in spec.assumed]
-    kernels = attention_kernels(spec, job)
+    kernels = attention_kernels(spec, job, compute_capability)
     if kernels:
         text = f"{job.attention} attention, which runs as {' and '.join(kernels)}; no padding mask"
         found.append(Assumption(field="attention", value=job.attention, text=text))
+    if job.framework == "transformers":
+        text = (
+            f"transformers 5{STACKED if _stacked(spec) else ''}; --framework 'transformers 4.57' for another"
+        )
+        found.append(Assumption(field="framework", value=job.framework, text=text))
     found += [
         Assumption(field=field, value=value, text=text)
         for field, value, text in (_training(spec, job) if job.training else _inference(spec, job))
@@ -44,9 +53,16 @@ def assumptions(spec: ModelSpec, job: Job) -> tuple[Assumption, ...]:
     return tuple(found)
 
 
-def attention_kernels(spec: ModelSpec, job: Job) -> list[str]:
+def _stacked(spec: ModelSpec) -> bool:
+    """Whether versions differ in how they hold this model's experts."""
+    parts = [block.feedforward for tower in spec.towers for block in tower.blocks]
+    return any(isinstance(part, Experts) and part.stacked and not part.inputs_first for part in parts)
+
+
+def attention_kernels(spec: ModelSpec, job: Job, compute_capability: str | None = None) -> list[str]:
     """The attention kernels that the layers take, by PyTorch's rules."""
-    run = Run(job, Tape(autocast=job.precision.autocast), queries=job.seq_len)
+    tape = Tape(autocast=job.precision.autocast)
+    run = Run(job, tape, queries=job.seq_len, capability=compute_capability)
     mixers = [block.mixer for block in spec.decoder.blocks if isinstance(block.mixer, Attention)]
     return sorted({kernel(run, mixer, run.compute) for mixer in mixers})
 

@@ -29,9 +29,15 @@ class Inference:
         ]
         kept = weights.kept(spec, job)
         self.base += [] if kept is None else [kept]
-        self.stacks = stacks.inference(spec, job, self.chunk, self.prompt, detail=detail)
+        self.capability = compute_capability
+        self.stacks = self._run(self.chunk, self.prompt)
         self.head = passes.inference_head(spec, job, self.chunk, detail=detail) if spec.head else None
         self.cache = kv_cache.kv_cache(spec, job, kv_cache.length(job, self.prompt))
+
+    def _run(self, queries: Size, keys: Size) -> list[stacks.Stack]:
+        return stacks.inference(
+            self.spec, self.job, queries, keys, detail=self.detail, capability=self.capability
+        )
 
     def moments(self) -> list[Moment]:
         """load, prefill and decode."""
@@ -58,7 +64,7 @@ class Inference:
     def _decode(self) -> list[Moment]:
         whole = kv_cache.kv_cache(self.spec, self.job, kv_cache.length(self.job, self.job.seq_len))
         grown = kv_cache.growth(self.spec, self.job, self.job.seq_len)
-        last = stacks.inference(self.spec, self.job, 1, self.job.seq_len, detail=self.detail)[-1]
+        last = self._run(1, self.job.seq_len)[-1]
         return [
             Moment(
                 "decode",

@@ -13,7 +13,7 @@ from loadmaster.jobs.job import Job
 from loadmaster.jobs.quantizations import Matrix, Place
 from loadmaster.memory.frozen import frozen_copies
 from loadmaster.models.parameters import Tensor, tensors
-from loadmaster.models.spec import ModelSpec
+from loadmaster.models.spec import Experts, Mlp, ModelSpec, Tower
 from loadmaster.records import replace
 
 
@@ -43,13 +43,42 @@ class Held:
 
 
 def as_run(spec: ModelSpec, job: Job) -> ModelSpec:
-    """The model as the job's library builds it: some never tie the output projection to the token table."""
+    """The model as the job's library builds it: some never tie the output projection to the token table, some hold experts
+    as a list of modules."""
+    if not job.facts.stacked_experts:
+        spec = replace(spec, towers=tuple(_listed(tower) for tower in spec.towers))
     if spec.head is None or not spec.head.tied:
         return spec
     fp8 = job.quantization is not None and job.quantization.dtype == "fp8"
     if job.facts.head_tied and not (fp8 and job.facts.fp8_unties_head):
         return spec
     return replace(spec, head=replace(spec.head, tied=False))
+
+
+def _listed(tower: Tower) -> Tower:
+    """The tower with its experts as modules; those stored inputs first were 3-D tensors from the start (gpt-oss, Llama 4)."""
+    blocks = []
+    for block in tower.blocks:
+        part = block.feedforward
+        if isinstance(part, Experts) and part.stacked and not part.inputs_first:
+            part = replace(part, stacked=False, expert=_two_step(part.expert))
+            block = replace(block, feedforward=part)
+        blocks.append(block)
+    return replace(tower, blocks=tuple(blocks))
+
+
+def _two_step(expert: Mlp) -> Mlp:
+    """An expert whose fused gate and up projection is two linear layers again."""
+    (fused,) = expert.projections if len(expert.projections) == 1 else (None,)
+    if fused is None or not expert.gated:
+        return expert
+    stem = fused.name.rpartition(".")[0]
+    parts = tuple(
+        replace(fused, name=f"{stem}.{{}}.{name}", outputs=fused.outputs // 2)
+        for name in ("gate_proj", "up_proj")
+    )
+    down = replace(expert.output, name=f"{stem}.{{}}.{expert.output.name.rpartition('.')[2]}")
+    return replace(expert, projections=parts, output=down)
 
 
 def parameters(spec: ModelSpec, job: Job) -> list[Held]:

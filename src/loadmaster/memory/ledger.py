@@ -66,6 +66,8 @@ class Ledger(Record, kw_only=True):
     disk: Interval
     assumptions: tuple[Assumption, ...] = ()
     warnings: tuple[str, ...] = ()
+    lower_bound: bool = False
+    """The network that does the work isn't run here (UNets yet): the peak is what the weights take, more comes on top."""
 
     def at(self, phase: str, tier: Tier = "vram") -> tuple[Entry, ...]:
         """The entries of one phase in one tier, largest first."""

@@ -69,11 +69,12 @@ def training_layer(
     *,
     detail: bool,
     place: Place,
+    capability: str | None = None,
 ) -> Cost:
     """One layer of a training step. Where its input needs no gradient, what only serves that gradient is not kept."""
 
     def run_on(tape: Tape) -> Run:
-        return Run(job, tape, queries=length, source=source, frozen=place.frozen)
+        return Run(job, tape, queries=length, source=source, frozen=place.frozen, capability=capability)
 
     if place.checkpointed:
         return _checkpointed(job, block, hidden, run_on, detail)
@@ -265,10 +266,11 @@ def inference_layer(
     source: Size,
     *,
     detail: bool,
+    capability: str | None = None,
 ) -> Cost:
     """One layer without gradients on ``queries`` new tokens a sequence that see ``keys`` tokens."""
     tape = Tape(grad=False, autocast=job.precision.autocast, detail=detail)
-    run = Run(job, tape, queries=queries, keys=keys, source=source)
+    run = Run(job, tape, queries=queries, keys=keys, source=source, capability=capability)
     x = _input(run, hidden)
     tape.mark()
     out = layer(run, x, block, cached=job.kv_cache)

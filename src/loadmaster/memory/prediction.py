@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from loadmaster.jobs.job import Job
-from loadmaster.memory import reserve
+from loadmaster.memory import reserve, stacks
 from loadmaster.memory.assumptions import assumptions
 from loadmaster.memory.components import host, optimizer
 from loadmaster.memory.entries import entries, entry, summed
 from loadmaster.memory.inventory import as_run
 from loadmaster.memory.ledger import Entry, Ledger, Peak, PhaseTotal
 from loadmaster.memory.parts import Moment
-from loadmaster.memory.stacks import not_run
 from loadmaster.memory.timeline import moments
 from loadmaster.models.spec import ModelSpec
 from loadmaster.records import Interval, replace
@@ -48,8 +47,9 @@ def predict(
         ram=ram_peak,
         ram_phase=ram_phase,
         disk=summed(e.bytes for e in disk),
-        assumptions=assumptions(spec, job),
+        assumptions=assumptions(spec, job, compute_capability),
         warnings=spec.warnings + _warnings(spec, job),
+        lower_bound=not stacks.works(spec),
     )
 
 
@@ -103,7 +103,7 @@ def _host(spec: ModelSpec, job: Job) -> tuple[list[Entry], Interval, str]:
 
 def _warnings(spec: ModelSpec, job: Job) -> tuple[str, ...]:
     found = []
-    others = ", ".join(tower.name for tower in not_run(spec))
+    others = ", ".join(tower.name for tower in stacks.not_run(spec))
     if others:
         found.append(f"activations of {others} are not counted: only the weights of this part are")
     if job.quantization is not None:

@@ -89,7 +89,7 @@ def tokens(spec: ModelSpec, job: Job, tower: Tower) -> Size:
     return job.seq_len if tower is spec.decoder or job.source_len is None else job.source_len
 
 
-def training(spec: ModelSpec, job: Job, *, detail: bool) -> list[Stack]:
+def training(spec: ModelSpec, job: Job, *, detail: bool, capability: str | None = None) -> list[Stack]:
     """Every tower of a training step. Layer 0 is a kind of its own where a frozen embedding feeds it and nothing asks for
     its input's gradient (LoRA without checkpointing)."""
     found: list[Stack] = []
@@ -101,7 +101,9 @@ def training(spec: ModelSpec, job: Job, *, detail: bool) -> list[Stack]:
             block: Block, where: Place, tower: Tower = tower, length: Size = length, source: Size = source
         ) -> Cost:
             sizes = (tower.hidden, length, source)
-            return passes.training_layer(job, block, *sizes, detail=detail, place=where)
+            return passes.training_layer(
+                job, block, *sizes, detail=detail, place=where, capability=capability
+            )
 
         layers = _layers(tower, measure, partial(place, spec, job, tower))
         tail = (
@@ -113,7 +115,9 @@ def training(spec: ModelSpec, job: Job, *, detail: bool) -> list[Stack]:
     return found
 
 
-def inference(spec: ModelSpec, job: Job, queries: Size, keys: Size, *, detail: bool) -> list[Stack]:
+def inference(
+    spec: ModelSpec, job: Job, queries: Size, keys: Size, *, detail: bool, capability: str | None = None
+) -> list[Stack]:
     """Every tower without gradients: the decoder on ``queries`` new tokens that see ``keys``, the others on theirs."""
     found: list[Stack] = []
     for tower in towers(spec):
@@ -131,7 +135,7 @@ def inference(spec: ModelSpec, job: Job, queries: Size, keys: Size, *, detail: b
             source: Size = source,
         ) -> Cost:
             sizes = (tower.hidden, length, seen, source)
-            return passes.inference_layer(job, block, *sizes, detail=detail)
+            return passes.inference_layer(job, block, *sizes, detail=detail, capability=capability)
 
         found.append(Stack(tower, length, _layers(tower, measure), _embedding(job, tower, length)))
     return found

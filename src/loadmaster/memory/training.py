@@ -21,7 +21,7 @@ class Training:
 
     def __init__(self, spec: ModelSpec, job: Job, compute_capability: str | None, *, detail: bool) -> None:
         self.spec, self.job = spec, job
-        self.stacks = stacks.training(spec, job, detail=detail)
+        self.stacks = stacks.training(spec, job, detail=detail, capability=compute_capability)
         self.segments = [segment for stack in self.stacks for segment in stack.segments]
         self.head = passes.head_and_loss(spec, job, detail=detail) if spec.head else Cost()
         # Gradients of earlier micro-batches, or a buffer that is always there.

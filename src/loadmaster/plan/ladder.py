@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import ModuleType
 
-from loadmaster.jobs import changes
 from loadmaster.jobs.job import Job
 from loadmaster.plan.plan import Combination, Rung, Verdict
 from loadmaster.plan.search import Search
@@ -18,15 +17,15 @@ _TRIES = 40
 
 
 def single_changes(search: Search, job: Job) -> tuple[Rung, ...]:
-    """Every change that applies and saves something, alone, largest saving first."""
+    """Every change that applies and saves 1 % or makes the job fit, alone, largest saving first."""
     asked = search.peak_bytes(job)
     rungs = []
-    for change in changes.applicable(job):
+    for change in search.changes(job):
         changed = change.apply(job)
         peak = search.peak_bytes(changed)
-        if peak >= asked:
-            continue
         result = search.verdict(changed) if peak <= search.limit_bytes else "does_not_fit"
+        if peak >= asked or (result == "does_not_fit" and (asked - peak) * 100 < asked):
+            continue
         rungs.append(
             Rung(
                 change=change.NAME,
@@ -81,7 +80,7 @@ def least_bytes(search: Search, job: Job) -> int:
 def _next(search: Search, now: Job, taken: Sequence[ModuleType]) -> ModuleType | None:
     """The cheapest change not yet taken that lowers the peak."""
     names = {change.NAME for change in taken}
-    for change in changes.applicable(now):
+    for change in search.changes(now):
         if (change.NAME not in names or change.REPEATS) and search.peak_bytes(
             change.apply(now)
         ) < search.peak_bytes(now):

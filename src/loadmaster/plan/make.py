@@ -33,7 +33,7 @@ def make_plan(spec: ModelSpec, job: Job, device: Device | None, host: Host | Non
             ram_verdict=ram,
         )
     room = usable(device, host)
-    search = Search(spec, room, device.gpu.compute_capability)
+    search = Search(spec, room, device)
     ledger, result = search.judged(job)
     pool = budget(spec, job, room.visible_bytes, room.usable_bytes, device.gpu.compute_capability)
     least: int | None = None
@@ -47,6 +47,8 @@ def make_plan(spec: ModelSpec, job: Job, device: Device | None, host: Host | Non
     if pool is not None and not pool.starts:
         # A server refuses to start when its pool can't hold one sequence.
         result, margin = "does_not_fit", min(margin, pool.pool.likely - pool.sequence_bytes)
+    # What the weights take can rule a card out, but not in.
+    known = result == "does_not_fit" or not ledger.lower_bound
     return Plan(
         model=spec,
         job=job,
@@ -54,8 +56,8 @@ def make_plan(spec: ModelSpec, job: Job, device: Device | None, host: Host | Non
         host=host,
         usable=room,
         ledger=ledger,
-        verdict=result,
-        margin_bytes=margin,
+        verdict=result if known else None,
+        margin_bytes=margin if known else None,
         ram_verdict=ram_verdict(ledger, host.usable_ram_bytes if host else None),
         ladder=ladder,
         fitting=fitting,

@@ -46,7 +46,7 @@ class Combination(Record, kw_only=True):
 class Plan(Record, kw_only=True):
     """The verdict on one job. ``margin_bytes``: usable bytes minus the likely peak (negative: missing), in the
     convention that decided: reserved if it fits, allocated if it doesn't. ``usable`` is None where there is no device
-    to compare with, and then so is the verdict."""
+    to compare with, and then so is the verdict; it is None too where only the weights are known, and they fit."""
 
     model: ModelSpec
     job: Job
@@ -82,10 +82,14 @@ class Plan(Record, kw_only=True):
     def __repr__(self) -> str:
         """One line: what was asked, the verdict, the peak. (The fields in full are ``msgspec.to_builtins(plan)``.)"""
         peak = self.ledger.peak
-        judged = {"fits": "fits", "tight": "tight", "does_not_fit": "does not fit", None: "no verdict"}[self.verdict]
+        judged = {"fits": "fits", "tight": "tight", "does_not_fit": "does not fit", None: "no verdict"}[
+            self.verdict
+        ]
         needs = f"{format_bytes(peak.allocated.likely)} allocated at {peak.phase}"
         card = f" on {self.device.name}" if self.device is not None else ""
-        leaves = f" ({format_bytes(self.usable_bytes.likely)} usable)" if self.usable_bytes is not None else ""
+        leaves = (
+            f" ({format_bytes(self.usable_bytes.likely)} usable)" if self.usable_bytes is not None else ""
+        )
         return f"<Plan {self.model.name}{card}{leaves}: {judged}, {needs}>"
 
     def _repr_html_(self) -> str:

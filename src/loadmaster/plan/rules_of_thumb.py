@@ -113,7 +113,7 @@ def _batch(plan: Plan, count: int) -> Rule:
     if not isinstance(sample, int):
         raise AssertionError("one job has one size")
     weights = WEIGHT_BYTES * count
-    search = Search(plan.model, plan.usable, plan.device.gpu.compute_capability)
+    search = Search(plan.model, plan.usable, plan.device)
     return Rule(
         name="largest batch",
         formula=f"({size:,} B − {weights:,} B) / ({sample:,} B × 5)",

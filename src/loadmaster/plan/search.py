@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from loadmaster.hardware import Usable
+from types import ModuleType
+
+from loadmaster.hardware import Device, Usable
+from loadmaster.jobs import changes
 from loadmaster.jobs.job import Job
 from loadmaster.memory import Ledger, predict
 from loadmaster.memory.prediction import allocated
@@ -13,14 +16,20 @@ from loadmaster.plan.verdict import verdict
 
 
 class Search:
-    """Peaks, ledgers and verdicts of jobs that run a model on a card with ``room``."""
+    """Peaks, ledgers and verdicts of jobs that run a model on a device with ``room``."""
 
-    def __init__(self, spec: ModelSpec, room: Usable, capability: str | None) -> None:
-        self.spec, self.room, self.capability = spec, room, capability
+    def __init__(self, spec: ModelSpec, room: Usable, device: Device) -> None:
+        self.spec, self.room = spec, room
+        self.capability = device.gpu.compute_capability
+        self.host_apart = not device.gpu.shares_system_memory
         self.limit_bytes = room.usable_bytes.likely
         self._peaks: dict[Job, int] = {}
         self._verdicts: dict[Job, Verdict] = {}
         self._judged: dict[Job, tuple[Ledger, Verdict]] = {}
+
+    def changes(self, job: Job) -> list[ModuleType]:
+        """The changes that apply to a job and can save something on this device, cheapest for the person first."""
+        return changes.applicable(job, host_apart=self.host_apart)
 
     def peak_bytes(self, job: Job) -> int:
         """Likely allocated bytes of a job's highest moment: the quick figure that is compared."""

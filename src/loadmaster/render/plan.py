@@ -104,16 +104,31 @@ def _headline(plan: Plan, look: Look) -> list[str]:
     for mark, style, text in headline(plan):
         wrapped = wrap(plain(text), look.width, first=f"{mark} ", indent="  ")
         lines += [look.paint(line, style) for line in wrapped]
+    if _on_cpu(plan):
+        words = "no GPU here, so this is about its CPU and RAM; name a card with --gpu or a size with --vram"
+        lines += wrap(words, look.width, first="  ", indent="  ")
     for warning in plan.ledger.warnings:
         wrapped = wrap(f"Beware: {plain(warning)}", look.width, first="  ", indent="  ")
         lines += [look.paint(line, "yellow") for line in wrapped]
     return lines
 
 
+def _on_cpu(plan: Plan) -> bool:
+    return plan.device is not None and plan.device.gpu.vendor == "CPU"
+
+
 def _vram_sentence(plan: Plan) -> tuple[str, str, str]:
     peak = plan.ledger.peak
     where = f"at {peak.phase} ({peak.moment})"
     allocated, reserved = apart(peak.allocated.likely), apart(peak.reserved.likely)
+    if plan.device is not None and plan.usable_bytes is not None and plan.verdict is None:
+        room = f"the {plan.device.name} leaves {apart(plan.usable_bytes.likely)}"
+        alone = "weights, gradients and optimizer states" if plan.job.training else "weights"
+        return (
+            "?",
+            "bold",
+            f"No verdict: {alone} alone take {allocated}, {room}; what runs on top isn't known.",
+        )
     if plan.device is None or plan.usable_bytes is None or plan.margin_bytes is None:
         needs = f"No GPU here: showing what the job needs, {allocated} allocated {where}"
         return "?", "bold", f"{needs}. Name a card with --gpu or a size with --vram."
@@ -156,7 +171,8 @@ _DOING = {"load": "loading the model", "run": "running", "save": "saving"}
 def _bar(plan: Plan, look: Look, scale: Scale) -> list[str]:
     peak = plan.ledger.peak
     limit = plan.usable_bytes.likely if plan.usable_bytes else None
-    title = look.paint(f"GPU memory at {peak.phase}, {scale.unit}", "bold")
+    what = "Memory" if _on_cpu(plan) else "GPU memory"
+    title = look.paint(f"{what} at {peak.phase}, {scale.unit}", "bold")
     return [title, *bar(pieces(plan), limit, look, scale)]
 
 
@@ -166,6 +182,7 @@ def _peaks(plan: Plan, look: Look, scale: Scale) -> list[str]:
     allocated = "in tensors (torch.cuda.max_memory_allocated)" if wide else "in tensors"
     reserved = "with PyTorch's cache (max_memory_reserved)" if wide else "with PyTorch's cache"
     total = "as nvidia-smi shows" if plan.device else "as nvidia-smi shows, less the CUDA context"
+    total = "as top shows" if _on_cpu(plan) else total
     rows = [
         _head(f"Peak, {scale.unit}"),
         _interval("allocated", peak.allocated, scale, allocated),

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from loadmaster.errors import BadValueError, UsageError
-from loadmaster.hardware import Device, Host, Machine, custom_device, find_gpu, usable
+from loadmaster.hardware import Device, Host, Machine, cpu_device, custom_device, find_gpu, usable
 from loadmaster.jobs import quantizations
 from loadmaster.jobs.job import Job, Precision
 from loadmaster.jobs.make import make_job
@@ -160,10 +160,10 @@ def _detect() -> Machine:
 
 
 def _best(machine: Machine) -> tuple[Device | None, tuple[str, ...]]:
-    """The card of this machine with the most memory to use now; None where there is no card."""
+    """The card of this machine with the most memory to use now; its CPU where there is no card."""
     if not machine.gpus:
         reasons = "; ".join(f"{absent.vendor}: {absent.reason}" for absent in machine.absent)
-        return None, (f"no GPU seen here{f' ({reasons})' if reasons else ''}",)
+        return cpu_device(machine.host), (f"no GPU seen here{f' ({reasons})' if reasons else ''}",)
     device = max(machine.gpus, key=lambda gpu: usable(gpu, machine.host).usable_bytes.likely)
     if len(machine.gpus) == 1:
         return device, ()

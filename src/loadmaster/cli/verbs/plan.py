@@ -4,7 +4,7 @@ loadmaster plan Qwen/Qwen2.5-7B --gpu rtx4090 --method lora --seq 4096
 loadmaster plan meta-llama/Llama-3.1-8B --task serve --batch 8 --seq 8192 --new-tokens 512
 loadmaster plan --params 13B --vram 48GiB --method qlora --explain
 
-Exit code 0: it fits (also tightly); 3: it doesn't; 2: the question was wrong.
+Exit code 0: it fits (also tightly); 3: it doesn't; 1: there is no verdict; 2: the question was wrong.
 """
 
 from __future__ import annotations
@@ -225,4 +225,6 @@ def run(arguments: argparse.Namespace) -> int:
         look = look_of(sys.stdout)
         text = plan_text(made, look, explain=explain, rule_of_thumb=thumb, compare_rules=compare)
         sys.stdout.write(text)
-    return 3 if "does_not_fit" in (made.verdict, made.ram_verdict) else 0
+    if "does_not_fit" in (made.verdict, made.ram_verdict):
+        return 3
+    return 1 if made.verdict is None else 0

@@ -1,7 +1,8 @@
 """Changes: moves that save memory, one file each: does it apply, Job → Job, what it does to results and speed.
 
 A file has NAME, NUMERICS (identical, close, different), SPEED (words, with their source in the docstring), PENALTY (how
-dear it is to the person: the order in which combinations are tried), REPEATS (may be taken again), ``applies(job)``,
+dear it is to the person: the order in which combinations are tried), REPEATS (may be taken again), TO_HOST where it moves
+bytes to host memory, ``applies(job)``,
 ``apply(job)`` and ``text(job)``, what to do in a few words.
 """
 
@@ -23,6 +24,11 @@ def every() -> tuple[ModuleType, ...]:
     return tuple(sorted(modules, key=lambda m: (m.PENALTY, m.NAME)))
 
 
-def applicable(job: Job) -> list[ModuleType]:
-    """The changes that apply to a job, cheapest first."""
-    return [change for change in every() if change.applies(job)]
+def applicable(job: Job, *, host_apart: bool = True) -> list[ModuleType]:
+    """The changes that apply to a job, cheapest first; ``host_apart`` False: the device's memory is the host's, so that
+    nothing is won by moving bytes there."""
+    return [
+        change
+        for change in every()
+        if change.applies(job) and (host_apart or not getattr(change, "TO_HOST", False))
+    ]

@@ -14,8 +14,10 @@ REPEATS = False
 
 
 def applies(job: Job) -> bool:
-    """Training with another loss and 16-bit products."""
-    return job.training and job.loss != "cut" and job.compute_dtype in ("bfloat16", "float16")
+    """Training with another loss and 16-bit products in the output projection, which 4-bit loading leaves as it is."""
+    return (
+        job.training and job.loss != "cut" and (job.precision.autocast or job.precision.weights) != "float32"
+    )
 
 
 def apply(job: Job) -> Job:

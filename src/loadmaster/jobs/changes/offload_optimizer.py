@@ -11,6 +11,7 @@ NUMERICS = "close"
 SPEED = "slower steps: gradients and weights cross PCIe, the CPU updates"
 PENALTY = 7
 REPEATS = False
+TO_HOST = True
 
 
 def applies(job: Job) -> bool:

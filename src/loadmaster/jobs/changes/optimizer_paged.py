@@ -10,6 +10,7 @@ NUMERICS = "close"
 SPEED = "the same while there is room; slow where states move in every step"
 PENALTY = 6
 REPEATS = False
+TO_HOST = True
 PAGED = {"adamw": "paged_adamw", "adamw_8bit": "paged_adamw_8bit"}
 
 

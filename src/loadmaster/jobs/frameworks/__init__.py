@@ -55,6 +55,8 @@ class Facts(Record, kw_only=True):
     adapters and 4-bit loaders reach."""
     float_scores: bool = False
     """Eager attention makes a float32 copy of the scores before softmax (``scores.float()``)."""
+    math_in_float32: bool = True
+    """PyTorch's written-out SDPA works in float32 on 16-bit operands (pytorch/pytorch#128922, torch 2.5)."""
     attention: str | None = None
     """The library's own attention of a prompt, whatever a job says: ``eager``."""
     unpacks_as: str | None = None

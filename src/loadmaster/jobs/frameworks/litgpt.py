@@ -14,8 +14,9 @@ NAME = "litgpt"
 
 
 def facts(version: tuple[int, ...] | None) -> Facts:
-    """What every version read so far does."""
+    """What a version does; before 0.5 (October 2024) it ran on torch without pytorch/pytorch#128922."""
     return Facts(
+        math_in_float32=version is None or version >= (0, 5),
         repeats_kv=True,
         native_activations=True,
         cache="static",

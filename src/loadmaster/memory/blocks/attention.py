@@ -55,19 +55,27 @@ def attend(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention) -> Tensor
 
 def kernel(run: Run, spec: Attention, dtype: str) -> AttentionKind:
     """Which kernel CUDA takes: what is asked for, and under ``sdpa`` what its rules choose (sdp_utils.cpp: flash needs
-    16-bit operands, a head of at most 256 and no mask; memory-efficient takes float32 and masks but no grouped heads,
-    and then the math path is left). A sliding window shorter than the sequence is a mask to transformers."""
+    compute capability 8.0, 16-bit operands, a head of at most 256 and no mask; memory-efficient takes float32 and masks
+    but no grouped heads, and no bfloat16 before 8.0; then the math path is left). A sliding window shorter than the
+    sequence is a mask to transformers."""
     kind = run.job.attention
     if kind != "sdpa":
         return kind
     if not spec.sdpa or spec.softcap or spec.sinks:
         return "eager"
-    half = (run.tape.autocast or dtype) in ops.HALVES
+    operand = run.tape.autocast or dtype
     if spec.grouping == "broadcast" and spec.heads != spec.kv_heads:
+        return "math"
+    if run.before_ampere and operand == "bfloat16":
         return "math"
     if masked(run, spec):
         return "efficient"
-    if half and max(spec.head_dim, spec.value_dim) <= 256 and spec.head_dim == spec.value_dim:
+    if (
+        not run.before_ampere
+        and operand in ops.HALVES
+        and max(spec.head_dim, spec.value_dim) <= 256
+        and spec.head_dim == spec.value_dim
+    ):
         return "flash"
     return "efficient" if spec.heads == spec.kv_heads or not grouped(spec) else "math"
 
@@ -254,8 +262,14 @@ def _attend(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention, kind: At
 
 
 def _math(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention) -> Tensor:
-    """attention.cpp _scaled_dot_product_attention_math: heads repeated, both operands scaled, the scores in full."""
-    tape = run.tape
+    """attention.cpp _scaled_dot_product_attention_math: 16-bit operands become float32 (allowFP16BF16ReductionMathSDP is off),
+    heads are repeated, both operands scaled, the scores written in full, and a copy of the weights is made in the operands'
+    format, which nobody takes. Autocast ends at the operator's door."""
+    tape, autocast = run.tape, run.tape.autocast
+    q, k, v = ops.lower(tape, q, "query"), ops.lower(tape, k, "key"), ops.lower(tape, v, "value")
+    before, tape.autocast = q.dtype, None
+    if run.facts.math_in_float32:
+        q, k, v = (ops.cast(tape, x, "float32", "attention operand float32") for x in (q, k, v))
     if spec.kv_heads != spec.heads:
         k, v = _repeat(run, k, spec, "key"), _repeat(run, v, spec, "value")
     q, k = ops.scale(tape, q, "scaled query"), ops.scale(tape, k, "scaled key")
@@ -264,7 +278,12 @@ def _math(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention) -> Tensor:
     del q, k
     weights = ops.softmax(tape, scores, "attention weights", scores.dtype)
     del scores
-    return ops.matmul(tape, weights, v, run.rows * spec.heads * spec.value_dim, "attention output")
+    out = ops.matmul(tape, weights, v, run.rows * spec.heads * spec.value_dim, "attention output")
+    out = ops.cast(tape, out, before, "attention output")
+    if before != "float32" and run.facts.math_in_float32:
+        tape.scratch(size, before, "attention weights")
+    tape.autocast = autocast
+    return out
 
 
 def _eager(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention) -> Tensor:
@@ -290,7 +309,10 @@ def _eager(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention) -> Tensor
 
 
 def _softmax(run: Run, scores: Tensor, dtype: str, spec: Attention) -> Tensor:
+    if run.facts.float_scores:
+        scores = ops.cast(run.tape, scores, "float32", "attention scores float32")
     weights = ops.softmax(run.tape, scores, "attention weights", "float32" if spec.wide_softmax else None)
+    del scores
     return ops.cast(run.tape, weights, dtype, "attention weights")
 
 

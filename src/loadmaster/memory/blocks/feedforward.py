@@ -109,9 +109,22 @@ def _relu2(tape: Tape, x: Tensor) -> Tensor:
 
 
 def _experts(run: Run, x: Tensor, spec: Experts) -> Tensor:
-    tape, rows = run.tape, run.rows
     weights = _route(run, x, spec)
-    pairs = rows * spec.per_token
+    one_by_one = not spec.stacked and run.frozen
+    out = _one_by_one(run, x, spec) if one_by_one else _all_at_once(run, x, spec)
+    if one_by_one and not run.tape.grad_enabled:
+        weights = run.tape.new(out.elements // _width(spec), weights.dtype, "routing weights of an expert")
+    weighted = ops.mul(run.tape, out, weights, "weighted expert outputs")
+    del out
+    result = _in_token_order(run, x, weighted, spec)
+    del weighted
+    return result if spec.shared is None else _with_shared(run, x, result, spec)
+
+
+def _all_at_once(run: Run, x: Tensor, spec: Experts) -> Tensor:
+    """Grouped products of all experts."""
+    tape = run.tape
+    pairs = run.rows * spec.per_token
     chosen = ops.copy(tape, x, "tokens sorted by expert", pairs * _width(spec))
     hidden = _grouped(run, chosen, spec, pairs, spec.expert.projections, "experts up")
     del chosen
@@ -123,23 +136,40 @@ def _experts(run: Run, x: Tensor, spec: Experts) -> Tensor:
         del gate, up
     else:
         hidden = activation(run, hidden, spec.expert.activation)
-    out = _grouped(run, hidden, spec, pairs, (spec.expert.output,), "experts down")
-    del hidden
-    weighted = ops.mul(tape, out, weights, "weighted expert outputs")
-    del out
-    back = ops.copy(tape, weighted, "expert outputs in token order")
-    del weighted
-    result = ops.cast(tape, ops.copy(tape, back, "experts output", x.elements), x.dtype, "experts output")
+    return _grouped(run, hidden, spec, pairs, (spec.expert.output,), "experts down")
+
+
+def _one_by_one(run: Run, x: Tensor, spec: Experts) -> Tensor:
+    """Frozen experts in a list of modules (MixtralSparseMoeBlock.forward before transformers 5): what autograd keeps adds up
+    over them; without gradients one expert's even share of the tokens is alive at a time."""
+    pairs = run.rows * spec.per_token
+    if not run.tape.grad_enabled:
+        pairs = -(-pairs // spec.count)
+    chosen = ops.copy(run.tape, x, "tokens of each expert", pairs * _width(spec))
+    run.copies = spec.count
+    out = mlp(run, chosen, spec.expert, pairs)
+    run.copies = 1
+    return out
+
+
+def _in_token_order(run: Run, x: Tensor, weighted: Tensor, spec: Experts) -> Tensor:
+    """Expert outputs summed for each token."""
+    back = ops.copy(run.tape, weighted, "expert outputs in token order")
+    total = ops.copy(run.tape, back, "experts output", x.elements)
     del back
-    if spec.shared is not None:
-        shared = mlp(run, x, spec.shared)
-        if spec.shared_gate is not None:
-            gate = ops.elementwise(
-                tape, run.linear(x, spec.shared_gate, quantised=False), "sigmoid gate", keeps="output"
-            )
-            shared = ops.mul(tape, shared, gate, "gated shared expert")
-        result = ops.add(tape, result, shared, "experts output")
-    return result
+    return ops.cast(run.tape, total, x.dtype, "experts output")
+
+
+def _with_shared(run: Run, x: Tensor, result: Tensor, spec: Experts) -> Tensor:
+    """The sum with the expert that all tokens pass."""
+    assert spec.shared is not None
+    shared = mlp(run, x, spec.shared)
+    if spec.shared_gate is not None:
+        gate = ops.elementwise(
+            run.tape, run.linear(x, spec.shared_gate, quantised=False), "sigmoid gate", keeps="output"
+        )
+        shared = ops.mul(run.tape, shared, gate, "gated shared expert")
+    return ops.add(run.tape, result, shared, "experts output")
 
 
 def _width(spec: Experts) -> int:

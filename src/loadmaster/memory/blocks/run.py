@@ -28,14 +28,19 @@ class Run:
         keys: Size | None = None,
         source: Size | None = None,
         frozen: bool = False,
+        capability: str | None = None,
     ) -> None:
         self.job, self.tape = job, tape
+        self.before_ampere = capability is not None and capability[:1].isdigit() and float(capability) < 8.0
+        """The card's CUDA compute capability is below 8.0; AMD's targets (gfx942) and unknown ones are not."""
         self.batch = job.micro_batch
         self.queries = queries
         self.keys = queries if keys is None else keys
         self.source = queries if source is None else source
         """Tokens that cross-attention reads."""
         self.rows = self.batch * queries
+        self.copies = 1
+        """Equal modules that this pass stands for: experts in a list, each with an adapter of its own."""
         self.frozen = frozen or job.method != "full" or not job.training
         self.weights = job.precision.weights
         self.compute = job.compute_dtype
@@ -178,8 +183,9 @@ class Run:
 
     def _adapter_weights(self, layer: Linear, lora: Lora) -> tuple[Tensor, Tensor]:
         sides = (("lora_A", layer.inputs), ("lora_B", layer.outputs))
+        rank = lora.rank * self.copies
         a, b = (
-            self.tape.parameter(f"{layer.name}.{name}", lora.rank * side, lora.dtype, trainable=True)
+            self.tape.parameter(f"{layer.name}.{name}", rank * side, lora.dtype, trainable=True)
             for name, side in sides
         )
         return a, b

@@ -209,7 +209,10 @@ COMPANIONS = (
 
 def framework(text: str, assumed: list[str]) -> str:
     """Job's name for the library that ran the model, with its version where the text says or torch's version dates it."""
-    low = text.lower().replace("lit-gpt", "litgpt")
+    low = text.lower()
+    if "lit-gpt" in low:
+        # Its name before the first package, litgpt 0.2 of March 2024.
+        return "litgpt 0.1"
     for name in ("torchtune", "litgpt", "torchao", "autoawq", "exllama", "vllm"):
         found = re.search(rf"\b{name}\b(?: v?(\d+(?:\.\d+)+))?", low, re.ASCII)
         if found:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loadmaster.models.assembly import assemble
-from loadmaster.models.builders import attention, gated_mlp, layer_norm, plain_mlp
+from loadmaster.models.builders import Shape, attention, gated_mlp, layer_norm, plain_mlp
 from loadmaster.models.config import Config
 from loadmaster.models.families.vit import labels
 from loadmaster.models.spec import Block, FeedForward, Head, ModelSpec, Parameter, Tower
@@ -21,25 +21,13 @@ def _feedforward(config: Config, hidden: int, width: int, activation: str) -> Fe
     return plain_mlp(hidden, width, activation)
 
 
-def read(config: Config) -> ModelSpec:
-    """The network and its classifier (transformers: models/dinov2/modeling_dinov2.py)."""
-    ratio = config.count("mlp_ratio", default=4)
-    if not config.has("intermediate_size"):
-        hidden = config.count("hidden_size")
-        config.fields = {**config.fields, "intermediate_size": hidden * ratio}
-    of = vision_shape(config, "gelu")
-    tokens = patches(config) + 1
-    root = "dinov2"
-    bias = config.flag("qkv_bias", default=True)
-    config.ignore(
-        "attention_bias", "mlp_bias", "layer_scale", "layerscale_value", "drop_path_rate", "use_mask_token"
-    )
-    config.ignore("apply_layernorm", "reshape_hidden_states")
-    block = Block(
+def _block(config: Config, of: Shape) -> Block:
+    """A layer: attention and feed-forward, each scaled by a vector."""
+    return Block(
         mixer=attention(
             of,
             prefix="attention",
-            qkv_bias=bias,
+            qkv_bias=config.flag("qkv_bias", default=True),
             out_bias=True,
             position="learned",
             causal=False,
@@ -55,6 +43,22 @@ def read(config: Config) -> ModelSpec:
             Parameter(name="layer_scale2.lambda1", shape=(of.hidden,)),
         ),
     )
+
+
+def read(config: Config) -> ModelSpec:
+    """The network and its classifier (transformers: models/dinov2/modeling_dinov2.py)."""
+    ratio = config.count("mlp_ratio", default=4)
+    if not config.has("intermediate_size"):
+        hidden = config.count("hidden_size")
+        config.fields = {**config.fields, "intermediate_size": hidden * ratio}
+    of = vision_shape(config, "gelu")
+    tokens = patches(config) + 1
+    root = "dinov2"
+    block = _block(config, of)
+    config.ignore(
+        "attention_bias", "mlp_bias", "layer_scale", "layerscale_value", "drop_path_rate", "use_mask_token"
+    )
+    config.ignore("apply_layernorm", "reshape_hidden_states")
     extra = (
         Parameter(name=f"{root}.embeddings.cls_token", shape=(1, 1, of.hidden)),
         Parameter(name=f"{root}.embeddings.mask_token", shape=(1, of.hidden)),

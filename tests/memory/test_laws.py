@@ -72,6 +72,7 @@ def jobs(draw: st.DrawFn, task: str | None = None) -> Job:
     words["checkpointing"] = draw(st.sampled_from(["none", "full", "every:2", "every:5", "selective"]))
     words["loss"] = draw(st.sampled_from(get_args(LossKind)))
     words["grad_accumulation"] = draw(st.sampled_from([1, 4]))
+    words["eval_batch"] = draw(st.sampled_from([None, 1, 8]))
     words["offload"] = draw(st.sampled_from([None, *OFFLOADS, ",".join(OFFLOADS)]))
     words["optimizer_in_backward"] = draw(st.booleans())
     words["hold_outputs"] = draw(st.booleans())

@@ -2,6 +2,7 @@
 
 import pytest
 
+import loadmaster as lm
 from loadmaster.errors import BadValueError
 from loadmaster.jobs.changes import every
 from loadmaster.jobs.make import make_job
@@ -65,3 +66,16 @@ def test_paged_states_are_shown_and_not_counted():
     assert peak.process.high - peak.process.low >= paged.bytes.likely
     assert all(e.component != "paged states" for e in plan.ledger.at(peak.phase))
     assert any("missing from allocated" in a.text for a in plan.ledger.assumptions)
+
+
+def test_an_evaluation_batch_that_is_too_large_is_halved_until_it_fits():
+    """8 × 2048 tokens of 152,064 words: bfloat16 logits, their float32 copy and log_softmax, 10 bytes each, are 23.2 GiB."""
+    words = {"method": "lora", "seq": 2048, "checkpointing": "full", "gpu": "rtx4090"}
+    assert lm.plan("Qwen/Qwen2.5-7B", **words).verdict == "fits"
+    plan = lm.plan("Qwen/Qwen2.5-7B", **words, eval_batch=8)
+    assert (plan.verdict, plan.ledger.peak.phase) == ("does_not_fit", "evaluation")
+    (logits,) = (e for e in plan.ledger.at("evaluation") if e.component == "logits")
+    assert logits.bytes.likely == pytest.approx(8 * 2048 * 152_064 * 10, rel=0.01)
+    halved = next(rung for rung in plan.ladder if rung.change == "smaller_eval_batch")
+    assert (halved.text, halved.numerics) == ("evaluation batch 4", "identical")
+    assert plan.fitting is not None

@@ -93,6 +93,7 @@ JOBS = st.fixed_dictionaries(
         "batch": st.integers(1, 64),
         "seq": st.integers(1, 9000),
         "grad_accumulation": st.integers(1, 8),
+        "eval_batch": st.one_of(st.none(), st.integers(1, 64)),
         "checkpointing": st.sampled_from(["none", "full"]),
         "attention": st.sampled_from(["eager", "sdpa", "flash", "efficient", "math"]),
         "loss": st.sampled_from(["hf", "native", "chunked", "fused"]),

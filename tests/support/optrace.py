@@ -114,9 +114,9 @@ def train(
     config: dict[str, Any], batch: int, seq: int, *, dtype: str = "bfloat16", autocast: bool = False,
     checkpointing: bool | str = False, attention: str = "sdpa", rank: int | None = None, implementation: str = "foreach",
     auto: str = "AutoModelForCausalLM", inputs: Callable[[], dict[str, Any]] | None = None,
-    lora: dict[str, Any] | None = None, frozen: tuple[str, ...] = (),
+    lora: dict[str, Any] | None = None, frozen: tuple[str, ...] = (), eval_batch: int | None = None,
 ) -> Peaks:  # fmt: skip
-    """Two training steps; the peaks of the second, when the optimizer's states exist."""
+    """Two training steps; the peaks of the second, when the optimizer's states exist; then an evaluation batch."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     model = build(config, dtype, attention, mode, rank, auto, lora)
     model.train()
@@ -152,7 +152,19 @@ def train(
                 optimizer.step()
                 peaks["optimizer step"] = tracer.peak
                 optimizer.zero_grad()
+            if eval_batch is not None:
+                peaks["evaluation"] = _evaluate(model, tracer, eval_batch, seq, autocast=autocast)
     return peaks
+
+
+def _evaluate(model: Any, tracer: Tracer, batch: int, seq: int, *, autocast: bool) -> int:
+    """As Trainer.prediction_step: the loss of a batch without gradients, the cache in use."""
+    model.eval()
+    ids = torch.zeros(batch, seq, dtype=torch.long)
+    tracer.mark()
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        model(input_ids=ids, labels=ids, use_cache=True)
+    return tracer.peak
 
 
 def _checkpoint(model: Any, kind: str) -> None:

@@ -102,6 +102,8 @@ class Job(Record, kw_only=True):
     micro_batch: int = 1
     seq_len: int = 2048
     grad_accumulation: int = 1
+    eval_batch: int | None = None
+    """Sequences at once in evaluation between training steps (Trainer's per_device_eval_batch_size); None: there is none."""
     optimizer: Optimizer = Optimizer()
     checkpointing: Checkpointing = "none"
     attention: AttentionKind = "sdpa"

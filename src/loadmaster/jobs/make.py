@@ -63,6 +63,7 @@ class Words(Record, kw_only=True):
     batch: int = 1
     seq: int | None = None
     grad_accumulation: int = 1
+    eval_batch: int | None = None
     optimizer: str = "adamw"
     optimizer_implementation: str | None = None
     optimizer_rank: int | None = None
@@ -126,6 +127,7 @@ def make_job(**given: Any) -> Job:
         micro_batch=whole("batch", said.batch, "micro_batch"),
         seq_len=seq,
         grad_accumulation=whole("grad_accumulation", said.grad_accumulation, "grad_accumulation"),
+        eval_batch=maybe("eval_batch", said.eval_batch, "micro_batch"),
         optimizer=_optimizer(said, known, master=precision.master is not None),
         optimizer_in_backward=truth("optimizer_in_backward", said.optimizer_in_backward),
         lora=_lora(said, method, dora=dora),

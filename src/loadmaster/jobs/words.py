@@ -27,6 +27,7 @@ def words(job: Job) -> dict[str, Any] | None:
         "optimizer_in_backward": job.optimizer_in_backward,
         "checkpointing": job.checkpointing,
         "attention": job.attention,
+        "eval_batch": job.eval_batch,
         "loss": job.loss,
         "loss_chunks": job.loss_chunks,
         "rank": job.lora.rank if job.lora else None,

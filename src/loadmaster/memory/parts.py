@@ -51,6 +51,12 @@ def work(size: Size, census: Census) -> Part:
     return Part("temporaries", size, lambda: words, source, origin="modelled", census=census)
 
 
+def cached_casts(size: Size) -> Part:
+    """Weights that autocast has cast; it keeps them until its block ends."""
+    words = "weights that autocast has cast and cached until forward ends"
+    return counted("weight copies", size, words, "autocast_mode.cpp cached_cast")
+
+
 def total(parts: Iterable[Part]) -> Size:
     """Bytes of several parts together."""
     found: Size = 0

@@ -274,7 +274,8 @@ def inference_layer(
     x = _input(run, hidden)
     tape.mark()
     out = layer(run, x, block, cached=job.kv_cache)
-    cost = Cost(forward=tape.peak_bytes, forward_census=tape.composition)
+    casts = sum_sizes(tape.casts.values())
+    cost = Cost(forward=tape.peak_bytes, forward_census=tape.composition, casts=casts)
     words = {key_of(x): "x", key_of(out): "out"}
     del x, out
     cost.forward_events = [e for e in named(tape.events[1:], words) if e != ("out", -1)]
@@ -302,6 +303,22 @@ def inference_head(spec: ModelSpec, job: Job, queries: Size, *, detail: bool) ->
     del y, out
     cost.forward_events = named(tape.events[1:], words)
     return cost
+
+
+def evaluation_head(spec: ModelSpec, job: Job, *, detail: bool) -> Cost:
+    """Final norm, projection and loss of all tokens without gradients."""
+    head, tower = spec.head, spec.decoder
+    assert head is not None
+    tape = Tape(grad=False, autocast=job.precision.autocast, detail=detail)
+    run = Run(job, tape, queries=job.seq_len if tower.tokens is None else tower.tokens)
+    x = _input(run, tower.hidden)
+    tape.mark()
+    y = heads.final_norms(run, x, tower.norms)
+    del x
+    # The caller's variable holds the logits until the batch is done.
+    held: list[Tensor] = []
+    heads.loss(run, y, head, held, pooled=tower.modality != "text")
+    return Cost(forward=tape.peak_bytes, forward_census=tape.composition)
 
 
 def out_of(tensor: Tensor) -> tuple[Node | None, int]:

@@ -6,8 +6,9 @@ from loadmaster.arrays import Size
 from loadmaster.jobs.job import Job
 from loadmaster.memory import passes, stacks
 from loadmaster.memory.components import activations, gradients, kv_cache, optimizer, runtime, weights
+from loadmaster.memory.evaluation import evaluation
 from loadmaster.memory.inventory import gradient_bytes, trained
-from loadmaster.memory.parts import Moment, Part, counted, work
+from loadmaster.memory.parts import Moment, Part, cached_casts, counted, work
 from loadmaster.memory.passes import Cost
 from loadmaster.memory.stacks import Segment
 from loadmaster.models.spec import ModelSpec
@@ -39,15 +40,21 @@ class Training:
         if "optimizer" not in job.offload:
             own = optimizer.master(spec, job)
             self.base += [optimizer.states(spec, job), *([own] if own else [])]
+        self.evaluation = evaluation(spec, job, self._lasting(), compute_capability, detail=detail)
         self.before = [self._held()] if job.outputs_held or self.head.held is not None else []
         """What the loop's variables still hold of the step before while this one runs forward."""
 
     def moments(self) -> list[Moment]:
-        """load, forward, loss, backward and optimizer step."""
+        """load, forward, loss, backward, optimizer step and evaluation."""
         load = Moment(
             "load", "weights on the device", [*self.weights, *weights.unpacking(self.spec, self.job)]
         )
-        return [load, *self._forward(), *self._loss(), *self._backward(), self._step()]
+        return [load, *self._forward(), *self._loss(), *self._backward(), self._step(), *self.evaluation]
+
+    def _lasting(self) -> list[Part]:
+        """What is there between steps too."""
+        buffer = [self.gradients] if self.job.precision.gradients is not None and not self.streamed else []
+        return [part for part in self.base if part.component != "inputs"] + buffer
 
     def _tables(self) -> list[Part]:
         tower = self.spec.decoder
@@ -94,7 +101,7 @@ class Training:
                 *self._kept(),
                 done,
                 *held,
-                _casts(casts),
+                cached_casts(casts),
                 work(segment.cost.forward, segment.cost.forward_census),
             ]
             found.append(Moment("forward", "last layer", parts))
@@ -112,7 +119,7 @@ class Training:
             Moment(
                 "forward",
                 "logits and loss",
-                [*shared, *self.before, _casts(casts), work(head.forward, head.forward_census)],
+                [*shared, *self.before, cached_casts(casts), work(head.forward, head.forward_census)],
             ),
             Moment(
                 "backward", "loss and output projection", [*shared, work(head.backward, head.backward_census)]
@@ -166,8 +173,3 @@ class Training:
 
 def _several(steps: Size) -> bool:
     return steps > 1 if isinstance(steps, int) else bool((steps > 1).all())
-
-
-def _casts(size: Size) -> Part:
-    words = "weights that autocast has cast and cached until forward ends"
-    return counted("weight copies", size, words, "autocast_mode.cpp cached_cast")

@@ -11,7 +11,7 @@ from loadmaster.models.parameters import generates
 from loadmaster.models.spec import ModelSpec
 
 TRAINING = (
-    "grad_accumulation", "checkpointing", "loss", "loss_chunks", "optimizer", "optimizer_implementation",
+    "grad_accumulation", "eval_batch", "checkpointing", "loss", "loss_chunks", "optimizer", "optimizer_implementation",
     "optimizer_rank", "optimizer_in_backward", "offload", "hold_outputs",
 )  # fmt: skip
 """Words about gradients, optimizer and loss: nothing of these is there without a backward pass."""

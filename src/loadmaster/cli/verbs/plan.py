@@ -80,6 +80,7 @@ def _job(group: argparse._ArgumentGroup) -> None:
 
 def _training(group: argparse._ArgumentGroup) -> None:
     _number(group, "--grad-accumulation", "micro-batches in a step; default 1")
+    _number(group, "--eval-batch", "sequences at once in evaluation (Trainer: 8); default: no evaluation")
     group.add_argument(
         "--checkpointing",
         metavar="KIND",

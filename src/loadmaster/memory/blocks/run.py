@@ -55,8 +55,9 @@ class Run:
             self.residual = self.weights
 
     def dropout(self, probability: float) -> float:
-        """The model's dropout, which only runs in training."""
-        return probability if self.job.training else 0.0
+        """The model's dropout, which only runs in training: without gradients only where backward runs the layer again."""
+        trains = self.job.training and (self.tape.grad_enabled or self.job.checkpointing != "none")
+        return probability if trains else 0.0
 
     def linear(
         self,

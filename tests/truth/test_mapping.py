@@ -157,3 +157,24 @@ def test_targets_of_a_fused_matrix(tmp_path):
     assert found.targets == ("query_key_value", "dense_4h_to_h")
     assert found.fused == ("query_key_value",)
     assert found.missing == ()
+
+
+def test_dora_offloaded_states_and_what_stands_in_brackets(ask):
+    for said in ({"method": "dora"}, {"lora": {**LORA["lora"], "use_dora": True}}):
+        assert ask(**{**LORA, **said}).job.lora.dora
+    job = ask(
+        optimizer={"name": "AdamW CPUOffloadOptimizer", "state_dtype": "on CPU"},
+        offload="optimizer state and gradients on CPU",
+        checkpointing="full (per block)",
+    ).job
+    assert (job.optimizer.name, job.offload, job.checkpointing) == (
+        "adamw",
+        ("optimizer", "gradients"),
+        "full",
+    )
+
+
+def test_a_librarys_old_name_dates_it(ask):
+    """lit-gpt became the package litgpt 0.2 in March 2024: torch's written-out attention was in 16 bits then."""
+    assert not ask(framework="lit-gpt 2023").job.facts.math_in_float32
+    assert ask(framework="litgpt").job.facts.math_in_float32

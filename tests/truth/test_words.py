@@ -54,7 +54,7 @@ def test_compute_formats(text, expected):
     [
         ("AdamW", "adamw"), ("Adam", "adamw"), ("AdamW8bit (bitsandbytes)", "adamw_8bit"),
         ("AdamW 8-bit", "adamw_8bit"), ("AdamW4bit (torchao)", "adamw_4bit"), ("SGD momentum", "sgdm"),
-        ("Paged AdamW", "paged_adamw"),
+        ("Paged AdamW", "paged_adamw"), ("AdamWFp8 (torchao)", "adamw_fp8"), ("AdamW CPUOffloadOptimizer", "adamw"),
     ],
 )  # fmt: skip
 def test_optimizers(text, expected):
@@ -66,7 +66,7 @@ def test_optimizers(text, expected):
     [
         (None, "sdpa"), ("unknown", "sdpa"), ("auto (TE default)", "sdpa"), ("sdpa (library default)", "sdpa"),
         ("sdpa (flash)", "flash"), ("flash-attn 2", "flash"), ("flash", "flash"), ("eager", "eager"),
-        ("unfused", "eager"), ("fused (AutoAWQ)", "flash"), ("flex attention", None), ("custom", None),
+        ("unfused", "eager"), ("fused (AutoAWQ)", "flash"), ("flex attention", "flex"), ("custom", None),
     ],
 )  # fmt: skip
 def test_attention(text, expected):
@@ -82,6 +82,7 @@ def test_attention(text, expected):
         ("chunked CE (8 chunks)", "chunked", 8, None),
         ("chunked lm_head + CE, 128 tokens per chunk", "chunked", None, 128),
         ("Liger", "fused", None, None),
+        ("cut cross-entropy (Apple)", "cut", None, None),
     ],
 )
 def test_losses(text, kind, chunks, tokens):

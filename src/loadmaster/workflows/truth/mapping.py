@@ -123,6 +123,7 @@ def method_word(row: Row) -> str:
 
 def _training(row: Row, spec: ModelSpec, assumed: list[str]) -> Job:
     method = method_word(row)
+    method = "lora" if method == "dora" else method
     if method not in ("full", "lora", "qlora"):
         raise Unmapped(f"the method {row.method!r} can't be planned")
     if "frozen" in (row.method or "") or "layer-wise" in (row.notes or "").lower():
@@ -233,8 +234,8 @@ def _moments(row: Row, optimizer: Optimizer, precision: Precision) -> None:
 
 
 def _checkpointing(row: Row) -> str:
-    word = (row.checkpointing or "none").lower()
-    if word in ("none", "full"):
+    word = re.sub(r"\(.*?\)", "", row.checkpointing or "none").strip().lower()
+    if word in ("none", "full", "selective"):
         return word
     raise Unmapped(f"checkpointing {row.checkpointing!r} can't be planned")
 
@@ -248,8 +249,6 @@ def _attention(row: Row) -> str:
 
 def _lora(row: Row, spec: ModelSpec, assumed: list[str]) -> Lora:
     stated = row.lora or {}
-    if stated.get("use_dora"):
-        raise Unmapped("DoRA can't be planned here yet")
     rank, targets = stated.get("r"), stated.get("targets")
     if not isinstance(rank, int):
         raise Unmapped("the adapter's rank isn't stated")
@@ -266,7 +265,8 @@ def _lora(row: Row, spec: ModelSpec, assumed: list[str]) -> Lora:
     dtype = words.number_format(str(state).split()[0]) if state else None
     if dtype is None and "peft" not in row.framework.lower():
         dtype = words.stored_format(row.weights_dtype).rest
-    return Lora(rank=rank, targets=found.targets, dtype=dtype or "float32")
+    dora = bool(stated.get("use_dora")) or method_word(row) == "dora"
+    return Lora(rank=rank, targets=found.targets, dtype=dtype or "float32", dora=dora)
 
 
 def _inference(row: Row, spec: ModelSpec, convention: Convention, assumed: list[str]) -> Job:

@@ -89,9 +89,11 @@ def compute_format(words: str | None) -> tuple[str | None, bool]:
 
 
 def optimizer_name(words: str) -> str:
-    """The name without what stands in brackets: ``AdamW8bit (bitsandbytes)`` is ``adamw_8bit``."""
-    text = re.sub(r"\(.*?\)", "", words).strip().lower()
+    """The name without what stands in brackets or says where it runs: ``AdamW8bit (bitsandbytes)`` is ``adamw_8bit``,
+    ``AdamW CPUOffloadOptimizer`` is ``adamw``."""
+    text = re.sub(r"\(.*?\)|cpuoffloadoptimizer", "", words.lower()).strip()
     text = re.sub(r"[\s-]*(\d)-?bit\b", r"_\1bit", text)
+    text = re.sub(r"(?<=[a-z])[\s-]*fp8\b", "_fp8", text)
     return {"sgd momentum": "sgdm", "adam": "adamw"}.get(text, text.replace(" ", "_").replace("-", "_"))
 
 
@@ -101,13 +103,14 @@ def attention_kind(words: str | None) -> str | None:
     if not text or text in ("unknown", "auto") or text.startswith("auto "):
         return "sdpa"
     for word, kind in (
+        ("flex", "flex"),
         ("flash", "flash"),
         ("sdpa", "sdpa"),
         ("eager", "eager"),
         ("unfused", "eager"),
         ("fused", "flash"),
     ):
-        if word in text and not (word == "flash" and "flex" in text):
+        if word in text:
             return kind
     return None
 
@@ -132,7 +135,9 @@ def loss_kind(words: str | None) -> Loss | None:
             chunks=int(chunks.group(1)) if chunks else None,
             chunk_tokens=int(tokens.group(1)) if tokens else None,
         )
-    if any(word in text for word in ("liger", "cut", "fused")):
+    if re.search(r"\bcut\b", text):
+        return Loss(kind="cut")
+    if any(word in text for word in ("liger", "fused")):
         return Loss(kind="fused")
     return None
 

@@ -73,8 +73,8 @@ def test_an_evaluation_batch_that_is_too_large_is_halved_until_it_fits():
     words = {"method": "lora", "seq": 2048, "checkpointing": "full", "gpu": "rtx4090"}
     assert lm.plan("Qwen/Qwen2.5-7B", **words).verdict == "fits"
     plan = lm.plan("Qwen/Qwen2.5-7B", **words, eval_batch=8)
-    assert (plan.verdict, plan.ledger.peak.phase) == ("does_not_fit", "evaluation")
-    (logits,) = (e for e in plan.ledger.at("evaluation") if e.component == "logits")
+    assert (plan.verdict, plan.ledger.peak.phase) == ("does_not_fit", "evaluate")
+    (logits,) = (e for e in plan.ledger.at("evaluate") if e.component == "logits")
     assert logits.bytes.likely == pytest.approx(8 * 2048 * 152_064 * 10, rel=0.01)
     halved = next(rung for rung in plan.ladder if rung.change == "smaller_eval_batch")
     assert (halved.text, halved.numerics) == ("evaluation batch 4", "identical")

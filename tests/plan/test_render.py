@@ -71,7 +71,7 @@ def test_the_headline_says_what_is_needed_where_and_by_how_much(plans):
         in first_words(plans["does not fit"])
     )
     assert first_words(plans["does not fit"]).endswith("are missing.")
-    assert re.match(r"✓ Fits: needs .* reserved at .* stay free\.", first_words(plans["fits"]))
+    assert re.match(r"✓ Fits: needs .* allocated at .* stay free\.", first_words(plans["fits"]))
     assert first_words(plans["tight"]).startswith("! Tight: ")
     assert re.search(r" [\d,]+\.\d GiB are missing\.$", first_words(plans["nothing fits"]))
 

@@ -33,6 +33,8 @@ INFER, TRAIN = {"task": "infer"}, {"task": "train"}
         (VIT, {**INFER, "prefill_chunk": 64}, "--prefill-chunk"),
         (LLAMA, {**INFER, "images": 2}, "--images"),
         (LLAMA, {"source_seq": 200}, "--source-seq"),
+        (LLAMA, {"freeze": "towers"}, "--freeze"),
+        (LLAMA, {"checkpointing": "every:1000"}, "--checkpointing"),
         (LLAMA, {"prefetch": 4}, "--prefetch"),
         (LLAMA, {**INFER, "memory_utilization": 0.5}, "--memory-utilization"),
         (LLAMA, {**INFER, "grad_accumulation": 2, "offload": "optimizer"}, "--grad-accumulation, --offload"),

@@ -15,7 +15,7 @@ from loadmaster.models.parameters import generates
 from loadmaster.models.spec import Attention, Experts, ModelSpec
 
 LOSSES = {
-    "hf": "transformers' own loss: logits are upcast to float32 (about 12 bytes a logit at the peak)",
+    "hf": "as transformers: logits are upcast to float32 (about 12 bytes a logit at the peak)",
     "native": "cross-entropy in the logits' own format",
     "chunked": "cross-entropy over {chunks} chunks of the tokens",
     "cut": "cut cross-entropy (Apple): no logits in memory, a logsumexp a token",
@@ -41,7 +41,7 @@ def assumptions(spec: ModelSpec, job: Job, compute_capability: str | None = None
     if kernels:
         text = f"{job.attention} attention, which runs as {' and '.join(kernels)}; no padding mask"
         found.append(Assumption(field="attention", value=job.attention, text=text))
-    if job.framework == "transformers":
+    if job.framework == "transformers" and spec.head is not None:
         text = (
             f"transformers 5{STACKED if _stacked(spec) else ''}; --framework 'transformers 4.57' for another"
         )

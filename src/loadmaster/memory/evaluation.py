@@ -15,7 +15,7 @@ from loadmaster.models.parameters import generates
 from loadmaster.models.spec import ModelSpec
 from loadmaster.records import replace
 
-PHASE = "evaluation"
+PHASE = "evaluate"
 
 
 def evaluation(

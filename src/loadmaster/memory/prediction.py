@@ -25,13 +25,14 @@ def predict(
     Every number field of ``job`` is a plain int here. See ``evaluate`` for many jobs.
     """
     spec = as_run(spec, job)
-    worst = _worst(moments(spec, job, compute_capability, detail=True))
+    found = moments(spec, job, compute_capability, detail=True)
+    worst = _worst(found)
     top = max(worst.values(), key=lambda m: int(m.total_bytes))
     vram = {phase: entries(moment, job) for phase, moment in worst.items()}
     held = _held(spec, job, worst, compute_capability)
+    bounds = _bounds(found, job, held)
     phases = tuple(
-        PhaseTotal(phase=m.phase, moment=m.name, allocated=_allocated(vram[m.phase], held.get(m.phase, 0)))
-        for m in worst.values()
+        PhaseTotal(phase=m.phase, moment=m.name, allocated=bounds[m.phase]) for m in worst.values()
     )
     most = _highest([p.allocated for p in phases])
     reserved = reserve.reserved(spec, job, most, compute_capability)
@@ -41,7 +42,7 @@ def predict(
     size = summed(e.bytes for e in moved).likely
     process = reserved + (context or Interval.exact(0)) + Interval(low=0, likely=size, high=size)
     return Ledger(
-        entries=(*(e for found in vram.values() for e in found), *moved, *ram, *disk),
+        entries=(*(e for each in vram.values() for e in each), *moved, *ram, *disk),
         phases=phases,
         peak=Peak(phase=top.phase, moment=top.name, allocated=most, reserved=reserved, process=process),
         ram=ram_peak,
@@ -56,10 +57,9 @@ def predict(
 def allocated(spec: ModelSpec, job: Job, compute_capability: str | None = None) -> Interval:
     """The peak's allocated bytes alone, without entries' words, reserved bytes and the host: what a search compares."""
     spec = as_run(spec, job)
-    worst = _worst(moments(spec, job, compute_capability, detail=True))
-    held = _held(spec, job, worst, compute_capability)
-    phases = [_allocated(entries(m, job), held.get(phase, 0)) for phase, m in worst.items()]
-    return _highest(phases)
+    found = moments(spec, job, compute_capability, detail=True)
+    held = _held(spec, job, _worst(found), compute_capability)
+    return _highest(list(_bounds(found, job, held).values()))
 
 
 def _highest(phases: Sequence[Interval]) -> Interval:
@@ -85,9 +85,17 @@ def _held(spec: ModelSpec, job: Job, worst: dict[str, Moment], capability: str |
     return {phase: int(more[phase].total_bytes) - int(moment.total_bytes) for phase, moment in worst.items()}
 
 
-def _allocated(found: list[Entry], held: int) -> Interval:
-    total = summed(e.bytes for e in found)
-    return replace(total, high=max(total.high, total.likely + held))
+def _bounds(found: list[Moment], job: Job, held: dict[str, int]) -> dict[str, Interval]:
+    """Of each phase the highest of its moments in each bound: the likely peak need not be the one that can get highest, and
+    with other sizes another moment would be it."""
+    totals: dict[str, list[Interval]] = {}
+    for moment in found:
+        totals.setdefault(moment.phase, []).append(summed(e.bytes for e in entries(moment, job)))
+    bounds = {phase: _highest(each) for phase, each in totals.items()}
+    return {
+        phase: replace(one, high=max(one.high, one.likely + held.get(phase, 0)))
+        for phase, one in bounds.items()
+    }
 
 
 def _host(spec: ModelSpec, job: Job) -> tuple[list[Entry], Interval, str]:

@@ -121,12 +121,24 @@ def inference(
     replay.drop_rest()
 
 
+MOST_BLOCKS = 2048
+"""Equal blocks that are taken one by one; more (the adapters of every expert) are taken in lots, which moves a sum by less
+than a segment."""
+
+
+def lots(size: int, count: int) -> list[int]:
+    """``count`` blocks of ``size`` bytes, as at most MOST_BLOCKS larger ones."""
+    if count <= MOST_BLOCKS:
+        return [size] * count
+    return [size * -(-count // MOST_BLOCKS)] * MOST_BLOCKS
+
+
 def _step(replay: Replay, trained: list[Held], job: Job, *, first: bool) -> None:
     sizes = [(int(h.size_bytes) // h.count, h.count) for h in trained]
     if first and "optimizer" not in job.offload:
         for h in trained:
             for size in (*state_sizes(job, h), int(master_bytes(job, h))):
-                replay.keep([int(size)] * h.count)
+                replay.keep(lots(int(size), h.count))
     if "optimizer" in job.offload or job.optimizer_in_backward:
         return
     total, needed = sum(one * count for one, count in sizes), int(step_bytes(job, trained))
@@ -135,10 +147,11 @@ def _step(replay: Replay, trained: list[Held], job: Job, *, first: bool) -> None
         taken = [
             ("step", number, copy)
             for number, (_, count) in enumerate(sizes)
-            for copy in range(count * (needed // total))
+            for copy in range(len(lots(1, count)) * (needed // total))
         ]
         for key in taken:
-            replay.take(key, sizes[key[1]][0])
+            one, count = sizes[key[1]]
+            replay.take(key, lots(one, count)[0])
         for key in taken:
             replay.give(key)
     elif needed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from loadmaster.jobs.job import Job
 from loadmaster.memory import timeline
 from loadmaster.memory.inventory import adapters, as_run, gradient_bytes, parameters, trained
-from loadmaster.memory.replay import Replay, inference, training
+from loadmaster.memory.replay import Replay, inference, lots, training
 from loadmaster.memory.serving import Served
 from loadmaster.memory.training import Training
 from loadmaster.models.spec import ModelSpec
@@ -46,7 +46,7 @@ def replayed(
     spec = as_run(spec, job)
     replay = Replay(capacity_bytes)
     for held in [*parameters(spec, job), *adapters(spec, job)]:
-        replay.keep([int(held.size_bytes) // held.count] * held.count)
+        replay.keep(lots(int(held.size_bytes) // held.count, held.count))
     run = timeline.detailed(spec, job, compute_capability)
     if isinstance(run, Served):
         return replay

@@ -7,6 +7,7 @@ from loadmaster.jobs.job import Job
 from loadmaster.memory import predict
 from loadmaster.memory.serving import budget
 from loadmaster.models.spec import ModelSpec
+from loadmaster.plan import served
 from loadmaster.plan.ladder import first_that_fits, least_bytes, single_changes
 from loadmaster.plan.plan import Combination, Plan, Rung
 from loadmaster.plan.search import Search
@@ -34,8 +35,11 @@ def make_plan(spec: ModelSpec, job: Job, device: Device | None, host: Host | Non
         )
     room = usable(device, host)
     search = Search(spec, room, device)
-    ledger, result = search.judged(job)
     pool = budget(spec, job, room.visible_bytes, room.usable_bytes, device.gpu.compute_capability)
+    ledger, result = search.judged(job if pool is None else served.at_once(job, pool))
+    margin = margin_bytes(ledger, room.usable_bytes)
+    if pool is not None:
+        ledger, result, margin = served.judged(job, pool, ledger, result, margin)
     least: int | None = None
     ladder: tuple[Rung, ...] = ()
     fitting: Combination | None = None
@@ -43,10 +47,6 @@ def make_plan(spec: ModelSpec, job: Job, device: Device | None, host: Host | Non
         ladder = single_changes(search, job)
         fitting = first_that_fits(search, job)
         least = least_bytes(search, job) if fitting is None else None
-    margin = margin_bytes(ledger, room.usable_bytes)
-    if pool is not None and not pool.starts:
-        # A server refuses to start when its pool can't hold one sequence.
-        result, margin = "does_not_fit", min(margin, pool.pool.likely - pool.sequence_bytes)
     # What the weights take can rule a card out, but not in.
     known = result == "does_not_fit" or not ledger.lower_bound
     return Plan(

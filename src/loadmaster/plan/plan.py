@@ -44,8 +44,8 @@ class Combination(Record, kw_only=True):
 
 
 class Plan(Record, kw_only=True):
-    """The verdict on one job. ``margin_bytes``: usable bytes minus the likely peak (negative: missing), in the
-    convention that decided: reserved if it fits, allocated if it doesn't. ``usable`` is None where there is no device
+    """The verdict on one job. ``margin_bytes``: usable bytes minus the likely allocated ones of
+    the peak (negative: missing). ``usable`` is None where there is no device
     to compare with, and then so is the verdict; it is None too where only the weights are known, and they fit."""
 
     model: ModelSpec

@@ -27,10 +27,8 @@ def verdict(allocated: Interval, usable: Interval) -> Verdict:
 
 
 def margin_bytes(ledger: Ledger, usable: Interval) -> int:
-    """Usable minus likely peak: reserved where that fits, else allocated (negative: so much is missing)."""
-    peak = ledger.peak
-    left = usable.likely - peak.reserved.likely
-    return left if left >= 0 else usable.likely - peak.allocated.likely
+    """Usable minus likely allocated bytes of the peak (negative: so much is missing)."""
+    return usable.likely - ledger.peak.allocated.likely
 
 
 def ram_verdict(ledger: Ledger, available_bytes: int | None) -> Verdict | None:

@@ -23,6 +23,7 @@ _OTHER = "bright black"
 _MARKS = "█▓▒░▚▞▘"
 _FEW_MARKS = "#=+-%o'"
 CACHED = "cached by PyTorch, not in use"
+POOL = "rest of the KV pool"
 LONGEST_NAME = 54
 """Columns of a legend's name: as many small components are named together as fit, more are counted."""
 SMALL = 0.005
@@ -42,7 +43,8 @@ def pieces(plan: Plan) -> list[Piece]:
     peak = plan.ledger.peak
     found = [Piece(entry.component, entry.bytes.likely) for entry in plan.ledger.at(peak.phase)]
     kept = peak.reserved.likely - peak.allocated.likely
-    return [*found, Piece(CACHED, kept, kept=True)] if kept > 0 else found
+    rest = POOL if plan.budget is not None and plan.budget.engine == "vllm" else CACHED
+    return [*found, Piece(rest, kept, kept=True)] if kept > 0 else found
 
 
 def bar(pieces: list[Piece], limit_bytes: int | None, look: Look, scale: Scale) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from loadmaster.memory.ledger import Tier
+from loadmaster.memory.serving import Budget
 from loadmaster.models.parameters import parameter_count
 from loadmaster.plan import Plan
 from loadmaster.records import Interval
@@ -120,7 +121,7 @@ def _on_cpu(plan: Plan) -> bool:
 def _vram_sentence(plan: Plan) -> tuple[str, str, str]:
     peak = plan.ledger.peak
     where = f"at {peak.phase} ({peak.moment})"
-    allocated, reserved = apart(peak.allocated.likely), apart(peak.reserved.likely)
+    allocated = apart(peak.allocated.likely)
     if plan.device is not None and plan.usable_bytes is not None and plan.verdict is None:
         room = f"the {plan.device.name} leaves {apart(plan.usable_bytes.likely)}"
         alone = "weights, gradients and optimizer states" if plan.job.training else "weights"
@@ -133,23 +134,32 @@ def _vram_sentence(plan: Plan) -> tuple[str, str, str]:
         needs = f"No GPU here: showing what the job needs, {allocated} allocated {where}"
         return "?", "bold", f"{needs}. Name a card with --gpu or a size with --vram."
     leaves = f"the {plan.device.name} leaves {apart(plan.usable_bytes.likely)} to a job"
-    if plan.budget is not None and not plan.budget.starts and plan.margin_bytes < 0:
-        pool = f"{plan.budget.engine}'s budget leaves {apart(plan.budget.pool.likely)} to KV cache"
-        return "✗", "bold,red", f"Does not fit: {pool}; {holds(plan, plan.budget)}."
-    if plan.verdict == "does_not_fit" and peak.allocated.likely <= plan.usable_bytes.likely:
-        short = f"Does not fit: {allocated} allocated {where} would, but not in the pieces that are free"
-        return "✗", "bold,red", f"{short}: PyTorch's allocator reserves {reserved}, {leaves}."
+    if plan.budget is not None and (plan.budget.engine == "vllm" or not plan.budget.starts):
+        return _server_sentence(plan, plan.budget)
     if plan.verdict == "does_not_fit":
         needs = f"Does not fit: needs {allocated} allocated {where}, {leaves}"
         return "✗", "bold,red", f"{needs}; {apart(-plan.margin_bytes)} are missing."
-    needs = f"needs {reserved} reserved {where}, {leaves}"
+    needs = f"needs {allocated} allocated {where}, {leaves}; {apart(plan.margin_bytes)} stay free"
     if plan.verdict == "fits":
-        return "✓", "bold,green", f"Fits: {needs}; {apart(plan.margin_bytes)} stay free."
-    if plan.margin_bytes < 0:
-        why = f"{allocated} of it are in use, so PyTorch has to give back what it caches"
-    else:
-        why = f"{apart(plan.margin_bytes)} stay free, but up to {apart(peak.allocated.high)} may be allocated"
-    return "!", "bold,yellow", f"Tight: {needs}; {why}."
+        cache = ", which PyTorch's cache will fill" if peak.reserved.likely > plan.usable_bytes.likely else ""
+        return "✓", "bold,green", f"Fits: {needs}{cache}."
+    may = f"up to {apart(peak.allocated.high)} may be allocated"
+    why = (
+        may if peak.allocated.high > plan.usable_bytes.likely else "pieces that can't be reused may need more"
+    )
+    return "!", "bold,yellow", f"Tight: {needs}, but {why}."
+
+
+_MARKS = {
+    "fits": ("✓", "bold,green", "Fits"), "tight": ("!", "bold,yellow", "Tight"),
+    "does_not_fit": ("✗", "bold,red", "Does not fit"),
+}  # fmt: skip
+
+
+def _server_sentence(plan: Plan, budget: Budget) -> tuple[str, str, str]:
+    mark, style, word = _MARKS[plan.verdict or "does_not_fit"]
+    pool = f"{budget.engine}'s budget leaves {apart(budget.pool.likely)} to KV cache"
+    return mark, style, f"{word}: {pool}; {holds(plan, budget)}."
 
 
 def _ram_sentence(plan: Plan) -> tuple[str, str, str]:
@@ -176,13 +186,17 @@ def _bar(plan: Plan, look: Look, scale: Scale) -> list[str]:
     return [title, *bar(pieces(plan), limit, look, scale)]
 
 
+_TOOLS = {"AMD": "amd-smi", "Apple": "Activity Monitor", "CPU": "top"}
+
+
 def _peaks(plan: Plan, look: Look, scale: Scale) -> list[str]:
     peak = plan.ledger.peak
     wide = look.width >= WIDE
     allocated = "in tensors (torch.cuda.max_memory_allocated)" if wide else "in tensors"
     reserved = "with PyTorch's cache (max_memory_reserved)" if wide else "with PyTorch's cache"
-    total = "as nvidia-smi shows" if plan.device else "as nvidia-smi shows, less the CUDA context"
-    total = "as top shows" if _on_cpu(plan) else total
+    vendor = plan.device.gpu.vendor if plan.device is not None else ""
+    shown = f"as {_TOOLS.get(vendor, 'nvidia-smi')} shows"
+    total = shown if plan.device else f"{shown}, less the CUDA context"
     rows = [
         _head(f"Peak, {scale.unit}"),
         _interval("allocated", peak.allocated, scale, allocated),

@@ -29,7 +29,8 @@ def holds(plan: Plan, budget: Budget) -> str:
         )
     count = f"{budget.sequences:,} sequence{'s' if budget.sequences != 1 else ''} of {length}"
     waiting = plan.job.micro_batch - budget.sequences
-    more = f"; {waiting:,} of {plan.job.micro_batch:,} would wait" if waiting > 0 else ""
+    what = "would wait" if budget.engine == "vllm" else "would not fit"
+    more = f"; {waiting:,} of {plan.job.micro_batch:,} {what}" if waiting > 0 else ""
     return f"{budget.tokens:,} tokens in blocks of {budget.block_tokens}: {count} at once{more}"
 
 

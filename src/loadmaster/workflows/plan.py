@@ -16,6 +16,7 @@ from loadmaster.models.parameters import tensors
 from loadmaster.models.spec import ModelSpec
 from loadmaster.plan import Plan, make_plan
 from loadmaster.records import replace
+from loadmaster.workflows import suits
 from loadmaster.workflows.unused import note, unused
 
 AUTO = "auto"
@@ -58,6 +59,8 @@ def plan(
     spec, source = _model(model, params)
     if seq is None:
         seq = spec.decoder.tokens or min(DEFAULT_SEQ, spec.max_positions or DEFAULT_SEQ)
+    if "engine" in how:
+        how["framework"] = how.pop("engine")
     words = _said({"task": task, "method": method, "precision": precision, "batch": batch, "seq": seq, **how})
     notes = _as_stored(spec, words)
     job = make_job(**words)
@@ -65,26 +68,29 @@ def plan(
         notes += (note(idle),)
         job = make_job(**{field: value for field, value in words.items() if field not in idle})
     _check_targets(spec, job)
-    host: Host | None = None
-    found: tuple[str, ...] = ()
-    if vram is not None:
-        device: Device | None = custom_device(vram)
-        where = ("--vram", str(vram))
-    elif gpu is None or _is_auto(gpu):
-        machine = machine or _detect()
-        device, found = _best(machine)
-        host = machine.host
-        where = ("--gpu", AUTO)
-    else:
-        device, found = _one_of(find_gpu(gpu))
-        where = ("--gpu", gpu)
-    notes += found
+    suits.check(spec, job)
+    device, host, where, found = _device(gpu, vram, machine)
+    notes += (*found, *suits.notes(job, device))
     if spec.max_positions is not None and job.seq_len > spec.max_positions:
         notes += (
             f"{job.seq_len:,} tokens are more than the {spec.max_positions:,} positions of {spec.name}",
         )
     made = make_plan(spec, job, device, host)
     return replace(made, notes=made.notes + notes, asked=(*source, *where))
+
+
+def _device(
+    gpu: str | None, vram: str | int | None, machine: Machine | None
+) -> tuple[Device | None, Host | None, tuple[str, str], tuple[str, ...]]:
+    """The card, the host if the job would run here, the words that name the card, and what to note about the choice."""
+    if vram is not None:
+        return custom_device(vram), None, ("--vram", str(vram)), ()
+    if gpu is None or _is_auto(gpu):
+        machine = machine or _detect()
+        device, found = _best(machine)
+        return device, machine.host, ("--gpu", AUTO), found
+    one, found = _one_of(find_gpu(gpu))
+    return one, None, ("--gpu", gpu), found
 
 
 def _said(words: dict[str, Any]) -> dict[str, Any]:

@@ -7,8 +7,10 @@ from typing import Any
 
 from loadmaster.jobs.job import Job
 from loadmaster.jobs.make import Words
+from loadmaster.memory.inventory import trained
 from loadmaster.models.parameters import generates
 from loadmaster.models.spec import ModelSpec
+from loadmaster.records import replace
 
 TRAINING = (
     "grad_accumulation", "eval_batch", "checkpointing", "loss", "loss_chunks", "optimizer", "optimizer_implementation",
@@ -50,3 +52,9 @@ def _idle(spec: ModelSpec, job: Job) -> Iterator[str]:
         yield "source_seq"
     if not job.loader.workers:
         yield "prefetch"
+    if job.training and not any(
+        job.checkpoints(place) for tower in spec.towers for place in range(len(tower.layout))
+    ):
+        yield "checkpointing"
+    if job.frozen and trained(spec, job) == trained(spec, replace(job, frozen=())):
+        yield "freeze"

@@ -86,7 +86,9 @@ def test_a_unet_whose_weights_fit_gets_no_verdict():
     model = "stabilityai/stable-diffusion-xl-base-1.0"
     assert lm.plan(model, task="infer", vram="24GiB").verdict is None
     assert lm.plan(model, task="infer", vram="4GiB").verdict == "does_not_fit"
-    assert lm.plan("black-forest-labs/FLUX.1-dev", task="infer", gpu="a100-80gb").verdict == "fits"
+    flux = lm.plan("black-forest-labs/FLUX.1-dev", task="infer", gpu="a100-80gb")
+    assert (flux.verdict, flux.job.seq_len) == ("fits", 64 * 64 + 512)
+    assert any("1024 × 1024" in note for note in flux.notes)
 
 
 def test_ram_that_is_certainly_not_there():

@@ -21,6 +21,9 @@ from loadmaster.workflows.unused import note, unused
 
 AUTO = "auto"
 DEFAULT_SEQ = 2048
+PICTURE_SEQ = 64 * 64 + 512
+"""Patches of 1024 × 1024 pixels (eightfold autoencoder, patches of 2 × 2) and tokens of text: what diffusers' FluxPipeline takes
+where nothing is said."""
 _TEXTS = {
     "task", "method", "precision", "optimizer", "optimizer_implementation", "checkpointing", "attention", "loss",
     "logits", "kv_dtype",
@@ -57,12 +60,13 @@ def plan(
     if machine is not None and not isinstance(machine, Machine):
         raise BadValueError("machine", machine, "a Machine, such as loadmaster.sensors.detect gives")
     spec, source = _model(model, params)
+    usual: tuple[str, ...] = ()
     if seq is None:
-        seq = spec.decoder.tokens or min(DEFAULT_SEQ, spec.max_positions or DEFAULT_SEQ)
+        seq, usual = _usual_seq(spec)
     if "engine" in how:
         how["framework"] = how.pop("engine")
     words = _said({"task": task, "method": method, "precision": precision, "batch": batch, "seq": seq, **how})
-    notes = _as_stored(spec, words)
+    notes = usual + _as_stored(spec, words)
     job = make_job(**words)
     if idle := unused(spec, job, words):
         notes += (note(idle),)
@@ -77,6 +81,16 @@ def plan(
         )
     made = make_plan(spec, job, device, host)
     return replace(made, notes=made.notes + notes, asked=(*source, *where))
+
+
+def _usual_seq(spec: ModelSpec) -> tuple[int, tuple[str, ...]]:
+    """The length where none is said, and what to note about it."""
+    if spec.decoder.tokens is not None:
+        return spec.decoder.tokens, ()
+    if spec.decoder.modality == "image_latent":
+        words = "1024 × 1024 pixels and 512 tokens of text; --seq takes another number of patches and tokens"
+        return PICTURE_SEQ, (words,)
+    return min(DEFAULT_SEQ, spec.max_positions or DEFAULT_SEQ), ()
 
 
 def _device(

@@ -128,7 +128,9 @@ def test_more_batch_or_length_never_needs_less(name: str, job: Job, batch: int, 
 @few
 @given(models, jobs("finetune"), st.integers(1, 64))
 def test_more_rank_never_needs_less(name: str, job: Job, more: int) -> None:
-    if job.lora is not None:
+    # bitsandbytes keeps states of small tensors in 32 bits and on the card, of larger ones in 8 bits or in managed memory.
+    stepwise = any(word in job.optimizer.name for word in ("paged", "bit", "fp8"))
+    if job.lora is not None and not stepwise:
         assert peak(name, replace(job, lora=replace(job.lora, rank=job.lora.rank + more))) >= peak(name, job)
 
 

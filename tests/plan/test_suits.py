@@ -74,3 +74,14 @@ def test_every_bound_of_the_peak_grows_with_the_batch(batch):
     assert less.low <= more.low
     assert less.likely <= more.likely
     assert less.high <= more.high
+
+
+def test_a_dataset_in_ram_is_shared_with_workers_or_copied_by_each():
+    words = {"model": "Qwen/Qwen2.5-0.5B", "gpu": "rtx4090", "workers": 4}
+    bare, held = lm.plan(**words), lm.plan(**words, dataset="20GiB")
+    (data,) = (e for e in held.ledger.at("run", "ram") if e.component == "dataset")
+    assert (data.bytes.low, data.bytes.likely, data.bytes.high) == (20 * GIB, 20 * GIB, 5 * 20 * GIB)
+    assert held.ledger.ram.likely > bare.ledger.ram.likely
+    assert held.ledger.peak == bare.ledger.peak
+    with pytest.raises(BadValueError, match="20GiB"):
+        lm.plan(**words, dataset="many")

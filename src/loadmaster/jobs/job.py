@@ -85,11 +85,13 @@ class Layout(Record, kw_only=True):
 
 
 class Loader(Record, kw_only=True):
-    """torch.utils.data.DataLoader: processes, batches each holds ready (its default is 2), pinned copies."""
+    """torch.utils.data.DataLoader: processes, batches each holds ready (its default is 2), pinned copies, and the dataset's bytes
+    in RAM (0: read from files as needed, as memory-mapped Arrow tables are)."""
 
     workers: int = 0
     prefetch: int = 2
     pin_memory: bool = False
+    dataset_bytes: int = 0
 
 
 class Job(Record, kw_only=True):

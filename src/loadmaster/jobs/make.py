@@ -22,6 +22,7 @@ from loadmaster.jobs.job import (
     Task,
 )
 from loadmaster.records import Record
+from loadmaster.units import parse_bytes
 
 PRECISIONS = {
     "fp32": Precision(weights="float32"),
@@ -93,6 +94,7 @@ class Words(Record, kw_only=True):
     workers: int = 0
     prefetch: int = 2
     pin_memory: bool = False
+    dataset: str | int | None = None
 
 
 def make_job(**given: Any) -> Job:
@@ -276,7 +278,23 @@ def _loader(said: Words) -> Loader:
         workers=whole("workers", said.workers, "workers", least=0),
         prefetch=whole("prefetch", said.prefetch, "prefetch"),
         pin_memory=truth("pin_memory", said.pin_memory),
+        dataset_bytes=_size("dataset", said.dataset),
     )
+
+
+def _size(field: str, said: str | int | None) -> int:
+    """Bytes of a size such as 20GiB or a whole number of bytes; 0 where none is said."""
+    if said is None:
+        return 0
+    if isinstance(said, bool) or not isinstance(said, str | int):
+        raise BadValueError(field, said, "a size such as 20GiB")
+    try:
+        size = parse_bytes(said) if isinstance(said, str) else said
+    except (ValueError, OverflowError):
+        raise BadValueError(field, said, "a size such as 20GiB") from None
+    if not 0 <= size < 2**60:
+        raise BadValueError(field, said, "0 or more and less than 1 EiB")
+    return size
 
 
 def truth(field: str, value: Any) -> bool:

@@ -51,6 +51,7 @@ def words(job: Job) -> dict[str, Any] | None:
         "workers": job.loader.workers,
         "prefetch": job.loader.prefetch,
         "pin_memory": job.loader.pin_memory,
+        "dataset": job.loader.dataset_bytes or None,
     }
     if make_job(**said) != job:
         return None

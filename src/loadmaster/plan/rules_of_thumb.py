@@ -96,11 +96,13 @@ def _ram(plan: Plan) -> Rule:
         size, what = plan.usable.visible_bytes.likely, "the card's memory"
     else:
         size, what = plan.ledger.peak.process.likely, "GPU memory needed"
+    dataset = plan.job.loader.dataset_bytes
+    second = f"1.5 × {dataset:,} B of data" if dataset else "no dataset in RAM"
     return Rule(
         name="RAM",
-        formula=f"2 × {size:,} B ({what}); 1.5 × dataset isn't known here",
+        formula=f"max(2 × {size:,} B ({what}), {second})",
         unit="bytes",
-        says=2 * size,
+        says=max(2 * size, dataset * 3 // 2),
         ledger=plan.ledger.ram.likely,
         remark="RAM goes by how the model is loaded, by the data loader's workers and by saving",
     )

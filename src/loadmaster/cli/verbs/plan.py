@@ -123,6 +123,9 @@ def _training(group: argparse._ArgumentGroup) -> None:
         default=None,
         help="the loop keeps the model's outputs in a variable",
     )
+    group.add_argument(
+        "--dataset", metavar="SIZE", help="of it in RAM: 20GiB; default: read from files as needed"
+    )
     _number(group, "--workers", "processes of the data loader; default 0")
     _number(group, "--prefetch", "batches that each holds ready; default 2")
     group.add_argument("--pin-memory", action="store_true", default=None, help="page-locked batches")

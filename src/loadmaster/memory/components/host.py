@@ -23,6 +23,9 @@ LOAD_SOURCE = (
     "device_map, tensors go from the mapped file to the device one by one"
 )
 OFFLOAD_SOURCE = "torchao optim/cpu_offload.py CPUOffloadOptimizer: pinned copies of parameters and gradients, states on the host"
+DATASET_SOURCE = (
+    "pytorch/pytorch#13246: pages of a Python list are copied on access in forked workers; arrays stay shared"
+)
 LOADER_SOURCE = "torch.utils.data.DataLoader: each worker keeps prefetch_factor batches ready"
 PINNED_SOURCE = "c10 CachingHostAllocator rounds pinned blocks up to a power of two"
 SAVE_SOURCE = (
@@ -139,10 +142,17 @@ def unpacked_experts(spec: ModelSpec, job: Job) -> list[str]:
     return [f"loading in {job.quantization.dtype} packs torch.nn.Linear alone: {rest}"]
 
 
+def dataset(job: Job) -> Part:
+    """The dataset in RAM: shared with forked workers, until counting references has touched every page of a list of objects."""
+    size, workers = job.loader.dataset_bytes, job.loader.workers
+    words = f"{size:,} B, shared with {workers} workers; lists of Python objects are copied into each in time"
+    return Part("dataset", size, lambda: words, DATASET_SOURCE, high_bytes=size * (1 + workers))
+
+
 def loader(job: Job) -> list[Part]:
     """Worker processes, the batches they hold ready, and pinned copies."""
     workers, batch = job.loader.workers, batch_bytes(job)
-    found = []
+    found = [dataset(job)] if job.loader.dataset_bytes else []
     if workers:
         size = workers * WORKER_BYTES + workers * job.loader.prefetch * batch
         found.append(

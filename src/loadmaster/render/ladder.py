@@ -52,8 +52,8 @@ def _combination(plan: Plan, look: Look) -> list[str]:
             text += f": all of them together leave {apart(plan.least_bytes)} allocated"
         return [look.paint(line, "bold") for line in wrap(f"{text}.", look.width)]
     peak = found.ledger.peak
-    left = plan.usable_bytes.likely - peak.reserved.likely if plan.usable_bytes else 0
-    room = f"{apart(left)} stay free" if left >= 0 else "PyTorch has to give back what it caches"
+    left = plan.usable_bytes.likely - peak.allocated.likely if plan.usable_bytes else 0
+    room = f"{apart(left)} stay free"
     word = "It fits with" if found.verdict == "fits" else "It fits tightly with"
     lines = [look.paint(line, "bold,green") for line in wrap(f"{word} {' + '.join(found.texts)}", look.width)]
     lines += wrap(

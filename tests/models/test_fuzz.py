@@ -168,3 +168,22 @@ def test_any_names(tmp_path_factory, found):
         Stub(name=name, dtype="float16", shape=shape, size_bytes=2) for name, shape in tensors.items()
     )
     outcome(lambda: generic.read([TensorFile(path="x", size_bytes=9, stubs=stubs)], "x"))
+
+
+@pytest.mark.parametrize("kind", sorted(CONFIGS))
+def test_a_list_of_a_config_may_be_empty(kind):
+    """One level less than any network has: every list in turn, in the config and in the parts nested in it."""
+
+    def holders(part):
+        yield part
+        for inner in part.values():
+            if isinstance(inner, dict):
+                yield from holders(inner)
+
+    fields = json.loads(json.dumps(CONFIGS[kind]))
+    for place in list(holders(fields)):
+        for key, was in list(place.items()):
+            if isinstance(was, list):
+                place[key] = []
+                outcome(lambda: config_json.from_fields(fields, "test"))
+                place[key] = was

@@ -140,8 +140,8 @@ def modulation(name: str, width: int, parts: int) -> Linear:
 
 def per_level(config: Config, name: str, levels: int, default: int, most: int = 1000) -> tuple[int, ...]:
     """A field that is one number for all levels of a UNet, or a list with one each."""
-    if levels > LEVEL_LIMIT:
-        raise config.fault("block_out_channels", f"a list of at most {LEVEL_LIMIT} widths")
+    if not 1 <= levels <= LEVEL_LIMIT:
+        raise config.fault("block_out_channels", f"a list of 1 to {LEVEL_LIMIT} widths")
     value = config.value(name, default=default)
     if isinstance(value, (list, tuple)):
         found = config.counts(name, least=1, length=levels)

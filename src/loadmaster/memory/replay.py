@@ -19,8 +19,8 @@ class Replay:
     """An allocator with the persistent blocks of a job on it. Blocks that don't persist are known by a name, or within a
     layer by the key that its tape gave them."""
 
-    def __init__(self, capacity_bytes: int | None = None) -> None:
-        self.allocator = Allocator(capacity_bytes)
+    def __init__(self) -> None:
+        self.allocator = Allocator()
         self._named: dict[object, Block] = {}
         self._layers: dict[int, dict[object, Block]] = {}
 

@@ -39,12 +39,10 @@ MOST_LAYERS = 160
 """Layers that are replayed one by one: more than any released model has (Llama-3.1-405B: 126)."""
 
 
-def replayed(
-    spec: ModelSpec, job: Job, compute_capability: str | None, capacity_bytes: int | None = None
-) -> Replay:
-    """The job's blocks on an allocator of ``capacity_bytes``; raises OutOfMemoryError where CUDA would."""
+def replayed(spec: ModelSpec, job: Job, compute_capability: str | None) -> Replay:
+    """The job's blocks on an allocator that gets what it asks for."""
     spec = as_run(spec, job)
-    replay = Replay(capacity_bytes)
+    replay = Replay()
     for held in [*parameters(spec, job), *adapters(spec, job)]:
         replay.keep(lots(int(held.size_bytes) // held.count, held.count))
     run = timeline.detailed(spec, job, compute_capability)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from loadmaster.models.assembly import assemble
 from loadmaster.models.builders import Shape, attention, gated_mlp, layer_norm, plain_mlp
 from loadmaster.models.config import Config
-from loadmaster.models.families.vit import labels
-from loadmaster.models.spec import Block, FeedForward, Head, ModelSpec, Parameter, Tower
+from loadmaster.models.families.vit import classifier
+from loadmaster.models.spec import Block, FeedForward, ModelSpec, Parameter, Tower
 from loadmaster.models.vision import patch_weight, patches, vision_shape
 
 
@@ -67,7 +67,8 @@ def read(config: Config) -> ModelSpec:
         ),
         *patch_weight(config, f"{root}.embeddings.patch_embeddings.projection", of.hidden, bias=True),
     )
-    count = labels(config)
+    # The classifier reads the class token beside the mean of the patches: twice the width.
+    head = classifier(config, 2 * of.hidden)
     config.report_unknown()
     tower = Tower(
         name="vision",
@@ -79,12 +80,5 @@ def read(config: Config) -> ModelSpec:
         extra=extra,
         tokens=tokens,
         modality="vision",
-    )
-    # The classifier reads the class token beside the mean of the patches: twice the width.
-    inputs = 2 * of.hidden
-    head = (
-        Head(name="classifier", vocab=count, inputs=inputs, tied=False, bias=True, per_token=False)
-        if count
-        else None
     )
     return assemble(config, [tower], head)

@@ -17,6 +17,14 @@ def labels(config: Config) -> int | None:
     return config.maybe("num_labels")
 
 
+def classifier(config: Config, inputs: int) -> Head | None:
+    """A linear layer over ``inputs`` values of a picture, where the config names classes."""
+    count = labels(config)
+    if not count:
+        return None
+    return Head(name="classifier", vocab=count, inputs=inputs, tied=False, bias=True, per_token=False)
+
+
 def read(config: Config) -> ModelSpec:
     """The network and its classifier (transformers: models/vit/modeling_vit.py)."""
     of = vision_shape(config, "gelu")
@@ -41,7 +49,7 @@ def read(config: Config) -> ModelSpec:
         ),
         *patch_weight(config, f"{root}.embeddings.patch_embeddings.projection", of.hidden, bias=True),
     )
-    count = labels(config)
+    head = classifier(config, of.hidden)
     config.report_unknown()
     tower = Tower(
         name="vision",
@@ -53,10 +61,5 @@ def read(config: Config) -> ModelSpec:
         extra=extra,
         tokens=tokens,
         modality="vision",
-    )
-    head = (
-        Head(name="classifier", vocab=count, inputs=of.hidden, tied=False, bias=True, per_token=False)
-        if count
-        else None
     )
     return assemble(config, [tower], head)

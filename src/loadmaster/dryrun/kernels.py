@@ -1,0 +1,103 @@
+"""Operators that CUDA has a kernel of its own for, and what such kernels take from the allocator while they run.
+
+A build without CUDA takes an operator apart that has a composite form beside its CUDA kernel, with temporaries that a GPU never
+sees: ``WHOLE`` are those (native_functions.yaml: an entry for CUDA beside CompositeImplicitAutograd; a test reads the
+file). ``SCRATCH`` is memory that kernels ask the allocator for and give back before they return, from their sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+
+WHOLE: set[Any] = {
+    getattr(aten, name).default
+    for name in ("silu_backward", "mish_backward", "_fused_rms_norm")
+    if hasattr(aten, name)
+}
+MATMULS: set[Any] = {
+    aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten._scaled_mm.default,
+}  # fmt: skip
+"""Operators that run on cuBLAS."""
+
+COMPOSITE: dict[Any, Callable[..., Any]] = {}
+"""Operators made of others in another way on CUDA; a session puts its own in."""
+Scratch = Callable[[Any, Any, Any], "list[int]"]
+
+_composite: dict[Any, bool] = {}
+
+
+def is_composite(func: Any) -> bool:
+    """Whether an operator is only made of others, also on CUDA (CompositeImplicitAutograd)."""
+    found = _composite.get(func)
+    if found is None:
+        found = (
+            isinstance(func, torch._ops.OpOverload)
+            and func not in WHOLE
+            and func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+            and not func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CUDA)
+        )
+        _composite[func] = found
+    return found
+
+
+def _flash_backward(args: Any, _: Any, __: Any) -> list[int]:
+    """flash_api.cpp mha_bwd: softmax_d and dq_accum in float32; of grouped heads dk and dv of all query heads first."""
+    query, key = args[1], args[2]
+    batch, heads, length, size = query.shape
+    rounded = -(-length // 128) * 128
+    found = [batch * heads * rounded * 4, batch * heads * rounded * size * 4]
+    if key.shape[1] != heads:
+        found += [batch * heads * key.shape[2] * size * key.element_size()] * 2
+    return found
+
+
+def _efficient_backward(args: Any, _: Any, __: Any) -> list[int]:
+    """attention_backward.cu _efficient_attention_backward: delta, and gradients in float32 where 16-bit ones are summed."""
+    query = args[1]
+    batch, heads, length, size = query.shape
+    return [batch * heads * length * 4] + (
+        [batch * heads * length * size * 4] if query.dtype != torch.float32 else []
+    )
+
+
+def _sorted(args: Any, _: Any, out: Any) -> list[int]:
+    """Sort.cpp, cub: keys and indices once more."""
+    values = args[0]
+    return [values.numel() * values.element_size(), values.numel() * 8]
+
+
+def _scan(args: Any, _: Any, out: Any) -> list[int]:
+    """ScanUtils.cuh, cub::DeviceScan: a few kilobytes."""
+    return [args[0].numel() // 1024 * 8 + 512]
+
+
+SMALL_EMBEDDING = 3072
+"""Indices up to which Embedding.cu sorts nothing."""
+ROWS_PER_PART = 10
+"""EmbeddingBackwardKernel.cu NROWS_PER_THREAD."""
+
+
+def _embedding_backward(args: Any, _: Any, out: Any) -> list[int]:
+    """Embedding.cu embedding_dense_backward_cuda: beyond 3072 indices they are sorted, and parts of segments are added up in
+    float32. Taken: every token is another row, so that parts are as many as tokens."""
+    count = args[1].numel()
+    if count <= SMALL_EMBEDDING:
+        return []
+    return [count * 8] * 6
+
+
+SCRATCH: dict[Any, Scratch] = {
+    aten._scaled_dot_product_flash_attention_backward.default: _flash_backward,
+    aten._scaled_dot_product_efficient_attention_backward.default: _efficient_backward,
+    aten.sort.default: _sorted,
+    aten.sort.stable: _sorted,
+    aten.argsort.default: _sorted,
+    aten.topk.default: _scan,
+    aten.cumsum.default: _scan,
+    aten.embedding_dense_backward.default: _embedding_backward,
+}

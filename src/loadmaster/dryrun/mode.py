@@ -1,0 +1,138 @@
+"""The mode under which operators on the simulated device run: shapes only, every new storage counted, host tensors real.
+
+FakeTensorMode works out what an operator's outputs look like; this subclass leaves operators on host tensors alone, counts
+what the outermost operator makes (what a decomposition makes on the way isn't there on a GPU, which has a kernel for it),
+and answers what only a device with data could.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from loadmaster.dryrun import kernels
+from loadmaster.dryrun.tracker import Tracker
+from loadmaster.dryrun.values import Values
+
+aten = torch.ops.aten
+DEVICE = torch.ops.prim.device.default
+ADD = aten.add.Tensor
+CUDA = torch.device("cuda:0")
+
+
+class CudaMode(FakeTensorMode):
+    """Fake tensors on a CUDA device whose blocks are counted by ``tracker`` and whose values come from ``values``."""
+
+    def __init__(self, tracker: Tracker, values: Values) -> None:
+        super().__init__(allow_non_fake_inputs=True)
+        self.tracker, self.values = tracker, values
+        self.operators = 0
+        self._depth = 0
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Operators without a tensor of the device, and without its name, are the host's own."""
+        kwargs = kwargs or {}
+        if func is not DEVICE and not self._simulated(args, kwargs):
+            return func(*args, **kwargs)
+        return self.dispatch(func, types, args, kwargs)
+
+    def dispatch(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """One operator; also called by fake tensors themselves where this mode is off (autograd's threads)."""
+        if func is DEVICE:
+            return args[0].fake_device
+        kwargs = kwargs or {}
+        if self._depth:
+            return super().dispatch(func, types, args, kwargs)
+        replaced = kernels.COMPOSITE.get(func)
+        if replaced is not None:
+            with self:
+                return replaced(*args, **kwargs)
+        if kernels.is_composite(func):
+            with self:
+                return func.decompose(*args, **kwargs)
+        self.operators += 1
+        if func is ADD and torch._C._current_graph_task_id() != -1 and self._accumulates(args, kwargs):
+            return args[0]
+        known = self.values.before(func, args, kwargs)
+        if known is not None:
+            return known[0]
+        args, kwargs = self._without_host(args, kwargs)
+        self._depth += 1
+        try:
+            out = super().dispatch(func, types, args, kwargs)
+        finally:
+            self._depth -= 1
+        if out is not NotImplemented:
+            self._count(func, args, kwargs, out)
+            self.values.after(func, args, kwargs, out)
+        return out
+
+    def _count(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        tracker = self.tracker
+        name = func._schema.name[6:] if func.namespace == "aten" else func._schema.name
+        if func in kernels.MATMULS:
+            tracker.multiplied(name)
+        scratch = kernels.SCRATCH.get(func)
+        if scratch is not None:
+            for size in scratch(args, kwargs, out):
+                tracker.scratch(size, name)
+        if isinstance(out, FakeTensor):
+            if out.fake_device.type == "cuda":
+                tracker.see(out, name)
+        elif isinstance(out, tuple | list):
+            for each in out:
+                if isinstance(each, FakeTensor) and each.fake_device.type == "cuda":
+                    tracker.see(each, name)
+
+    def _simulated(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        for each in args:
+            if isinstance(each, FakeTensor):
+                return True
+            if isinstance(each, list | tuple) and any(isinstance(one, FakeTensor) for one in each):
+                return True
+        if not kwargs:
+            return False
+        device = kwargs.get("device")
+        if device is not None and torch.device(device).type == "cuda":
+            return True
+        return any(isinstance(each, FakeTensor) for each in kwargs.values())
+
+    def _without_host(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Host tensors among the arguments as fake ones, so that torch folds no constants of them."""
+        if any(isinstance(each, torch.Tensor) and not isinstance(each, FakeTensor) for each in args):
+            args = tuple(self.values.enter(self, each) for each in args)
+        elif any(isinstance(each, list | tuple) for each in args):
+            args = tuple(
+                [self.values.enter(self, one) for one in each] if isinstance(each, list | tuple) else each
+                for each in args
+            )
+        if any(
+            isinstance(each, torch.Tensor) and not isinstance(each, FakeTensor) for each in kwargs.values()
+        ):
+            kwargs = {name: self.values.enter(self, each) for name, each in kwargs.items()}
+        return args, kwargs
+
+    def _accumulates(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Whether autograd's engine sums two gradients that meet, outside any node. A real tensor that nobody else holds is
+        added to in place (input_buffer.cpp accumulate); of subclasses the engine makes a new one."""
+        if kwargs or torch._C._current_autograd_node() is not None or len(args) != 2:
+            return False
+        one, other = args
+        if not isinstance(one, FakeTensor) or not isinstance(other, FakeTensor) or one.shape != other.shape:
+            return False
+        return False

@@ -1,0 +1,201 @@
+"""What torch can't do with fake parameters and a dry run needs: moving modules, ``.data``, storages that change size, printing.
+
+``Patches`` puts attributes into torch's own classes and takes them out again at the end.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._mode_utils import no_dispatch
+
+from loadmaster.dryrun.tracker import Tracker
+
+_ABSENT = object()
+
+
+class Patches:
+    """Attributes replaced for a while."""
+
+    def __init__(self) -> None:
+        self._before: list[tuple[Any, str, Any]] = []
+
+    def set(self, owner: Any, name: str, value: Any) -> Any:
+        """Replace an attribute; returns what was there."""
+        before = (
+            owner.__dict__.get(name, _ABSENT) if hasattr(owner, "__dict__") else getattr(owner, name, _ABSENT)
+        )
+        self._before.append((owner, name, before))
+        setattr(owner, name, value)
+        return getattr(owner, name) if before is _ABSENT else before
+
+    def undo(self) -> None:
+        """Put everything back, last first."""
+        while self._before:
+            owner, name, before = self._before.pop()
+            if before is _ABSENT:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
+
+
+def install(patches: Patches, tracker: Tracker) -> None:
+    """Patch torch for the time of a session."""
+    patches.set(torch.nn.Module, "_apply", _apply)
+    patches.set(torch.UntypedStorage, "resize_", _resizer(torch.UntypedStorage.resize_, tracker))
+    patches.set(torch.Tensor, "__format__", _formatted(torch.Tensor.__format__))
+    patches.set(FakeTensor, "data", property(_data, _set_data))
+    patches.set(FakeTensor, "__deepcopy__", _deepcopy)
+    patches.set(FakeTensor, "numpy", _no_numpy(torch.Tensor.numpy))
+    patches.set(FakeTensor, "data_ptr", _no_pointer)
+    supported = _foreach_types()
+    if FakeTensor not in supported:
+        # Otherwise optimizers take the for-loop, which needs less memory than the foreach kernels that CUDA runs.
+        supported.append(FakeTensor)
+
+
+def _foreach_types() -> list[Any]:
+    import importlib
+
+    found: list[Any] = importlib.import_module("torch.optim.optimizer")._foreach_supported_types
+    return found
+
+
+def _apply(module: Any, fn: Callable[[Any], Any], recurse: bool = True) -> Any:
+    """nn.Module._apply that changes parameters in place (as CPU to CUDA does: ``param.data = fn(param.data)``), so that ties
+    and optimizers made before keep them."""
+    if recurse:
+        for child in module.children():
+            child._apply(fn, recurse=True)
+    for name, param in module._parameters.items():
+        if param is None:
+            continue
+        with torch.no_grad():
+            applied = fn(param)
+        if applied is not param:
+            _become(module, name, param, applied)
+        if param.grad is not None:
+            with torch.no_grad():
+                grad = fn(param.grad)
+            if grad is not param.grad:
+                param.grad = grad
+    for name, buffer in module._buffers.items():
+        if buffer is not None:
+            module._buffers[name] = fn(buffer)
+    return module
+
+
+def _become(module: Any, name: str, param: Any, applied: Any) -> None:
+    if isinstance(param, FakeTensor) and isinstance(applied, FakeTensor):
+        swap(param, applied.detach())
+    elif isinstance(param, FakeTensor) == isinstance(applied, FakeTensor):
+        param.data = applied
+    else:
+        # A real host tensor goes to the device: the object can't change its class, so the module gets another.
+        fresh = torch.nn.Parameter(applied.detach(), requires_grad=param.requires_grad)
+        fresh.__dict__.update({k: v for k, v in param.__dict__.items() if not k.startswith("_")})
+        for other in _owners(module, param):
+            other[0]._parameters[other[1]] = fresh
+        module._parameters[name] = fresh
+
+
+def _owners(module: Any, param: Any) -> list[tuple[Any, str]]:
+    return [(module, name) for name, each in module._parameters.items() if each is param]
+
+
+def swap(tensor: Any, other: Any) -> None:
+    """``tensor`` becomes what ``other`` is (storage, sizes, type, device) and keeps its identity, gradient and flags."""
+    grad, requires, leaf = tensor.grad, tensor.requires_grad, tensor.is_leaf
+    if grad is not None:
+        tensor.grad = None
+    with torch.no_grad():
+        torch._C._swap_tensor_impl(tensor, other)
+    tensor.fake_device, other.fake_device = other.fake_device, tensor.fake_device
+    for name in ("_known", "_expected"):
+        value = other.__dict__.pop(name, None)
+        tensor.__dict__.pop(name, None)
+        if value is not None:
+            setattr(tensor, name, value)
+    if requires and leaf and not tensor.requires_grad:
+        tensor.requires_grad_(True)
+    if grad is not None and grad.device == tensor.device and grad.shape == tensor.shape:
+        tensor.grad = grad
+
+
+def _data(tensor: Any) -> Any:
+    return torch.Tensor.data.__get__(tensor)  # type: ignore[attr-defined]
+
+
+def _set_data(tensor: Any, value: Any) -> None:
+    if isinstance(value, FakeTensor):
+        with torch.no_grad():
+            swap(tensor, value.detach())
+    else:
+        torch.Tensor.data.__set__(tensor, value)  # type: ignore[attr-defined]
+
+
+def _deepcopy(tensor: Any, memo: dict[int, Any]) -> Any:
+    if id(tensor) in memo:
+        return memo[id(tensor)]
+    with torch.no_grad():
+        fresh = tensor.detach().clone()
+    if isinstance(tensor, torch.nn.Parameter):
+        fresh = torch.nn.Parameter(fresh, requires_grad=tensor.requires_grad)
+    else:
+        fresh.requires_grad_(tensor.requires_grad)
+    fresh.__dict__.update(
+        {k: copy.deepcopy(v, memo) for k, v in tensor.__dict__.items() if k not in _OWN_FIELDS}
+    )
+    memo[id(tensor)] = fresh
+    return fresh
+
+
+_OWN_FIELDS = {
+    "_known", "_expected", "fake_mode", "fake_device", "constant", "pytype", "dispatch_keys", "_nonzero_memo", "_item_memo",
+    "_unique_memo", "_unique_consecutive_memo", "nested_int_memo", "real_tensor", "_debug_trace", "_is_param",
+}  # fmt: skip
+
+
+def _resizer(real: Any, tracker: Tracker) -> Any:
+    def resize_(storage: Any, size: int) -> Any:
+        before = storage.nbytes()
+        found = real(storage, size)
+        tracker.resized(storage, before)
+        return found
+
+    return resize_
+
+
+def _formatted(real: Any) -> Any:
+    def format_(tensor: Any, spec: str) -> str:
+        if isinstance(tensor, FakeTensor) and tensor.dim() == 0:
+            return format(tensor.item(), spec)
+        return str(real(tensor, spec))
+
+    return format_
+
+
+def _no_numpy(real: Any) -> Any:
+    def numpy(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        if tensor.device.type == "cuda":
+            raise TypeError(
+                f"can't convert {tensor.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
+                "memory first."
+            )
+        from loadmaster.dryrun.values import Values
+
+        with no_dispatch():
+            return Values().real(tensor, "numpy").numpy(*args, **kwargs)
+
+    return numpy
+
+
+def _no_pointer(tensor: Any) -> int:
+    raise RuntimeError(
+        "this program calls a compiled kernel (Triton, flash-attn, a C++ extension) that has no fake version: a dry run has "
+        "no data to point to"
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from loadmaster.dryrun.card import Card
 from loadmaster.memory.ledger import Ledger
 from loadmaster.records import Record
+from loadmaster.units import format_bytes
 
 
 class Share(Record, kw_only=True):
@@ -125,6 +126,8 @@ class DryRun(Record, kw_only=True):
     phases: tuple[PhasePeak, ...]
     timeline: tuple[Moment, ...]
     ledger: Ledger
+    capacity_bytes: int | None = None
+    """What the card leaves to PyTorch; None: there is no card to compare with."""
     oom: OutOfMemory | None = None
     answers: tuple[Answer, ...] = ()
     skipped: tuple[tuple[str, int], ...] = ()
@@ -133,3 +136,27 @@ class DryRun(Record, kw_only=True):
     attention: tuple[tuple[str, int], ...] = ()
     """Which kernels scaled_dot_product_attention took, and how often."""
     notes: tuple[str, ...] = ()
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the card is enough; None where none was named."""
+        return None if self.capacity_bytes is None else self.oom is None
+
+    def __repr__(self) -> str:
+        """One line: what ran, whether it fits, the peak. (The fields in full are ``msgspec.to_builtins(dryrun)``.)"""
+        judged = {True: ", fits", False: ", runs out of memory", None: ""}[self.fits]
+        peak = f"{format_bytes(self.peak_allocated_bytes)} allocated at {self.peak_phase}"
+        return f"<DryRun {self.name}{judged}: {peak}, {format_bytes(self.peak_reserved_bytes)} reserved>"
+
+    def __str__(self) -> str:
+        """The whole answer as the command line prints it, 80 columns wide."""
+        from loadmaster.render.dryrun import dryrun_text
+        from loadmaster.render.terminal import Look
+
+        return dryrun_text(self, Look(80)).rstrip()
+
+    def _repr_html_(self) -> str:
+        """Tables and the timeline for notebooks; see ``render.dryrun_html``."""
+        from loadmaster.render.dryrun_html import dryrun_html
+
+        return dryrun_html(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from importlib.metadata import PackageNotFoundError, version
 
-from loadmaster.dryrun import report
+from loadmaster.dryrun import finishing, report
 from loadmaster.dryrun.result import Answer, DryRun
 from loadmaster.dryrun.session import Session
 from loadmaster.records import Interval
@@ -30,7 +30,7 @@ def summarise(
     alive = list(trace.alive(at))
     event = trace.events[at] if trace.events else None
     top = trace.blocks[event] if event is not None and event >= 0 else None
-    return DryRun(
+    record = DryRun(
         name=name,
         program=program,
         card=session.card,
@@ -60,6 +60,8 @@ def summarise(
         attention=tuple(sorted(session.choose.chosen.items())),
         notes=(*session.notes, *notes),
     )
+    finishing.keep(record, trace)
+    return record
 
 
 def _version(package: str) -> str | None:

@@ -7,20 +7,27 @@ and answers what only a device with data could.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from loadmaster.dryrun import kernels
+from loadmaster.dryrun import accumulation, assume, kernels
+from loadmaster.dryrun.cuda_api import RefusedError
 from loadmaster.dryrun.tracker import Tracker
 from loadmaster.dryrun.values import Values
 
 aten = torch.ops.aten
 DEVICE = torch.ops.prim.device.default
-ADD = aten.add.Tensor
 CUDA = torch.device("cuda:0")
+
+
+@cache
+def _is_wrapper(kind: type) -> bool:
+    """Whether tensors of this class are made of other tensors: DTensor."""
+    return hasattr(kind, "__tensor_flatten__") and not issubclass(kind, FakeTensor)
 
 
 class CudaMode(FakeTensorMode):
@@ -31,6 +38,10 @@ class CudaMode(FakeTensorMode):
         self.tracker, self.values = tracker, values
         self.operators = 0
         self._depth = 0
+        self.assumptions: Mapping[str, assume.Assumption] = {}
+        """By name, what operators without a fake kernel return."""
+        self.fakes_host: Callable[..., bool] = lambda *_: False
+        """Whether an operator that makes a host tensor is to make one without data."""
 
     def __torch_dispatch__(
         self,
@@ -39,9 +50,18 @@ class CudaMode(FakeTensorMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Operators without a tensor of the device, and without its name, are the host's own."""
+        """Operators without a tensor of the device, and without its name, are the host's own; those of tensors made of others
+        (DTensor) are theirs."""
         kwargs = kwargs or {}
-        if func is not DEVICE and not self._simulated(args, kwargs):
+        if any(_is_wrapper(each) for each in types):
+            return NotImplemented
+        if (
+            func is not DEVICE
+            and not self._simulated(args, kwargs)
+            and not self.fakes_host(func, args, kwargs)
+        ):
+            if kwargs.get("pin_memory"):
+                kwargs = {**kwargs, "pin_memory": False}  # only a CUDA build can pin
             return func(*args, **kwargs)
         return self.dispatch(func, types, args, kwargs)
 
@@ -66,7 +86,10 @@ class CudaMode(FakeTensorMode):
             with self:
                 return func.decompose(*args, **kwargs)
         self.operators += 1
-        if func is ADD and torch._C._current_graph_task_id() != -1 and self._accumulates(args, kwargs):
+        if kwargs:
+            _only_one(kwargs.get("device"))
+        if func is accumulation.ADD and accumulation.in_place(args, kwargs, _OWN):
+            self.values.forget(args[0])
             return args[0]
         known = self.values.before(func, args, kwargs)
         if known is not None:
@@ -75,6 +98,8 @@ class CudaMode(FakeTensorMode):
         self._depth += 1
         try:
             out = super().dispatch(func, types, args, kwargs)
+        except (RuntimeError, NotImplementedError) as error:
+            out = assume.stand_in(self, func, args, kwargs, error)
         finally:
             self._depth -= 1
         if out is not NotImplemented:
@@ -127,12 +152,11 @@ class CudaMode(FakeTensorMode):
             kwargs = {name: self.values.enter(self, each) for name, each in kwargs.items()}
         return args, kwargs
 
-    def _accumulates(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        """Whether autograd's engine sums two gradients that meet, outside any node. A real tensor that nobody else holds is
-        added to in place (input_buffer.cpp accumulate); of subclasses the engine makes a new one."""
-        if kwargs or torch._C._current_autograd_node() is not None or len(args) != 2:
-            return False
-        one, other = args
-        if not isinstance(one, FakeTensor) or not isinstance(other, FakeTensor) or one.shape != other.shape:
-            return False
-        return False
+
+_OWN = frozenset({__file__})
+
+
+def _only_one(device: Any) -> None:
+    """Refuse a second GPU: it would take memory that is counted for the first."""
+    if device is not None and (found := torch.device(device)).type == "cuda" and found.index:
+        raise RefusedError(f"{found}: this dry run simulates one GPU, cuda:0")

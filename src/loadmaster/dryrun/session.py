@@ -10,7 +10,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._mode_utils import no_dispatch
 
-from loadmaster.dryrun import attention, cuda_api, guard, hooks, kernels, tensors
+from loadmaster.dryrun import accumulation, attention, cuda_api, guard, hooks, kernels, tensors
 from loadmaster.dryrun.alloc_conf import parse_alloc_conf
 from loadmaster.dryrun.allocator import Allocator
 from loadmaster.dryrun.card import Card
@@ -44,6 +44,7 @@ class Session:
         self.notes: list[str] = []
         self._patches = tensors.Patches()
         self._libraries: list[Any] = []
+        self._threads: Any = None
 
     def __enter__(self) -> Session:
         if _active:
@@ -55,6 +56,11 @@ class Session:
             tensors.install(self._patches, self.tracker)
             self.watch.install(self._patches)
             self._kernels()
+            # Backward runs in this thread: autograd's device threads are counted at a process's first backward, which may have
+            # been before there was a device.
+            self._threads = torch.autograd.set_multithreading_enabled(False)
+            with CudaMode(Tracker(Allocator(), self.card), Values()):
+                accumulation.calibrate()
             self.mode.__enter__()
         except BaseException:
             self._down()
@@ -66,6 +72,8 @@ class Session:
         self._down()
 
     def _down(self) -> None:
+        if self._threads is not None:
+            self._threads.__exit__(None, None, None)
         self.watch.remove()
         for library in self._libraries:
             library._destroy()
@@ -80,6 +88,10 @@ class Session:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             library.impl("scaled_dot_product_attention", self.choose, "AutogradCUDA")
+            for func in kernels.WHOLE:
+                # With a kernel for CUDA, autograd doesn't take them apart. Fake tensors never reach it.
+                if not func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CUDA):
+                    library.impl(func._schema.name[6:], _never, "CUDA")
         self._libraries.append(library)
         kernels.COMPOSITE[attention.SDPA] = self.choose
 
@@ -120,6 +132,10 @@ class Session:
         if block is not None:
             block.category = category
         return fake
+
+
+def _never(*_: Any, **__: Any) -> None:
+    raise AssertionError("a real tensor on the simulated device")
 
 
 def current() -> Session | None:

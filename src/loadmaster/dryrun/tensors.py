@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._mode_utils import no_dispatch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from loadmaster.dryrun.tracker import Tracker
 
@@ -90,7 +91,10 @@ def _apply(module: Any, fn: Callable[[Any], Any], recurse: bool = True) -> Any:
 
 
 def _become(module: Any, name: str, param: Any, applied: Any) -> None:
-    if isinstance(param, FakeTensor) and isinstance(applied, FakeTensor):
+    if is_traceable_wrapper_subclass(param) or is_traceable_wrapper_subclass(applied):
+        # A DTensor: as nn.Module._apply does it, the object keeps its identity and gets the other's local tensor.
+        torch.utils.swap_tensors(param, torch.nn.Parameter(applied, requires_grad=param.requires_grad))
+    elif isinstance(param, FakeTensor) and isinstance(applied, FakeTensor):
         swap(param, applied.detach())
     elif isinstance(param, FakeTensor) == isinstance(applied, FakeTensor):
         param.data = applied

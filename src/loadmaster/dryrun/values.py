@@ -163,6 +163,10 @@ class Values:
                 if isinstance(one, FakeTensor) and isinstance(value, torch.Tensor):
                     _remember(one, value, first if func.is_view else None)
 
+    def forget(self, tensor: Any) -> None:
+        """Something unknown is written into a tensor."""
+        _forget((tensor,), {}, aten.add_.Tensor._schema)
+
     def enter(self, mode: Any, each: Any) -> Any:
         """A host tensor as a fake one that knows its values; anything else as it is."""
         if not isinstance(each, torch.Tensor) or isinstance(each, FakeTensor):

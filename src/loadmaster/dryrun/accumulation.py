@@ -1,0 +1,51 @@
+"""Gradients that meet: autograd's engine adds to a plain tensor in place where it may, and makes a new tensor of fake ones.
+
+input_buffer.cpp accumulate (can_accumulate_inplace): a tensor that is dense and held by nobody but the engine's buffer takes the
+other's values; subclasses of Tensor, which fake tensors are, never do. What torch counts as holders differs between its
+versions and with the calls in between, so it is learned from a sum that is known to be in place.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+import torch._dynamo.eval_frame
+from torch._subclasses import fake_tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+ADD = torch.ops.aten.add.Tensor
+_held_once: list[tuple[int, int]] = []
+"""Holders of a tensor, and of its storage, that only the engine's buffer holds."""
+
+
+def in_place(args: Any, kwargs: Any, between: frozenset[str]) -> bool:
+    """Whether an addition is one of the engine's own and would be in place: no Python runs between the engine's start and this
+    operator but that of the files ``between``."""
+    if kwargs or len(args) != 2:
+        return False
+    one, other = args
+    if not isinstance(one, FakeTensor) or not isinstance(other, FakeTensor) or one.shape != other.shape:
+        return False
+    frame: Any = sys._getframe(1)
+    while frame.f_code.co_filename in between or frame.f_code.co_filename in _TORCH:
+        frame = frame.f_back
+    if frame.f_code.co_name != "_engine_run_backward":
+        return False
+    held = one._use_count(), torch._C._storage_Use_Count(one.untyped_storage()._cdata)
+    if not _held_once:
+        _held_once.append(held)
+    most = _held_once[0]
+    dense = torch._prims_common.is_non_overlapping_and_dense_or_false(one)
+    return bool(dense and held[0] <= most[0] and held[1] <= most[1])
+
+
+def calibrate() -> None:
+    """Learn the count, on two gradients of ``x`` that only the engine holds; call on a device that records nothing."""
+    if not _held_once:
+        x = torch.empty(8, device="cuda", requires_grad=True)
+        (x * 2 + x * 3).backward(torch.empty(8, device="cuda"))
+
+
+_TORCH = {torch._compile.__file__, torch._dynamo.eval_frame.__file__, fake_tensor.__file__}

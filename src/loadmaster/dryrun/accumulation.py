@@ -15,7 +15,19 @@ import torch._dynamo.eval_frame
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-ADD = torch.ops.aten.add.Tensor
+aten = torch.ops.aten
+ADD = aten.add.Tensor
+INTO_ZEROS = frozenset(
+    {
+        aten.index_put.default,
+        aten.scatter.src,
+        aten.scatter.value,
+        aten.scatter_add.default,
+        aten.index_add.default,
+    }
+)
+"""What backward formulas write into zeros they have just made: in place, or of subclasses' zeros into a copy
+(FunctionsManual.cpp: index_backward, gather_backward, value_selecting_reduction_backward with areAnyTensorSubclassLike)."""
 _held_once: list[tuple[int, int]] = []
 """Holders of a tensor, and of its storage, that only the engine's buffer holds."""
 
@@ -28,10 +40,7 @@ def in_place(args: Any, kwargs: Any, between: frozenset[str]) -> bool:
     one, other = args
     if not isinstance(one, FakeTensor) or not isinstance(other, FakeTensor) or one.shape != other.shape:
         return False
-    frame: Any = sys._getframe(1)
-    while frame.f_code.co_filename in between or frame.f_code.co_filename in _TORCH:
-        frame = frame.f_back
-    if frame.f_code.co_name != "_engine_run_backward":
+    if not called_by_engine(between):
         return False
     held = one._use_count(), torch._C._storage_Use_Count(one.untyped_storage()._cdata)
     if not _held_once:
@@ -41,6 +50,14 @@ def in_place(args: Any, kwargs: Any, between: frozenset[str]) -> bool:
     return bool(dense and held[0] <= most[0] and held[1] <= most[1])
 
 
+def called_by_engine(between: frozenset[str]) -> bool:
+    """Whether no Python runs between autograd's engine and this operator but that of the files ``between``."""
+    frame: Any = sys._getframe(2)
+    while frame.f_code.co_filename in between or frame.f_code.co_filename in _TORCH:
+        frame = frame.f_back
+    return bool(frame.f_code.co_name == "_engine_run_backward")
+
+
 def calibrate() -> None:
     """Learn the count, on two gradients of ``x`` that only the engine holds; call on a device that records nothing."""
     if not _held_once:
@@ -48,4 +65,4 @@ def calibrate() -> None:
         (x * 2 + x * 3).backward(torch.empty(8, device="cuda"))
 
 
-_TORCH = {torch._compile.__file__, torch._dynamo.eval_frame.__file__, fake_tensor.__file__}
+_TORCH = {__file__, torch._compile.__file__, torch._dynamo.eval_frame.__file__, fake_tensor.__file__}

@@ -24,8 +24,6 @@ MATMULS: set[Any] = {
 }  # fmt: skip
 """Operators that run on cuBLAS."""
 
-COMPOSITE: dict[Any, Callable[..., Any]] = {}
-"""Operators made of others in another way on CUDA; a session puts its own in."""
 Scratch = Callable[[Any, Any, Any], "list[int]"]
 
 _composite: dict[Any, bool] = {}
@@ -90,6 +88,38 @@ def _embedding_backward(args: Any, _: Any, out: Any) -> list[int]:
         return []
     return [count * 8] * 6
 
+
+def _grouped_mm(
+    one: torch.Tensor,
+    other: torch.Tensor,
+    offs: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """GroupedMMUtils.h create_grouped_gemm_output_tensor: rows of the output begin at multiples of 16 bytes. Every floating
+    type, where torch's own shape function takes bfloat16 only (other types run group by group, in the same output)."""
+    groups = offs.shape[0] if offs is not None else 0
+    if one.dim() == 2:
+        shape = (
+            [groups, one.shape[0], other.shape[1]] if other.dim() == 2 else [one.shape[0], other.shape[-1]]
+        )
+    else:
+        shape = (
+            [one.shape[1], other.shape[1]]
+            if other.dim() == 2
+            else [one.shape[0], one.shape[1], other.shape[-1]]
+        )
+    kind = out_dtype or one.dtype
+    per_row = 16 // kind.itemsize
+    padded = -(-shape[-1] // per_row) * per_row
+    strides = [padded, 1] if len(shape) == 2 else [shape[1] * padded, padded, 1]
+    return torch.empty_strided(shape, strides, dtype=kind, device=one.device)
+
+
+REPLACED: dict[Any, Callable[..., Any]] = {}
+"""Operators that run as something else here; a session adds scaled_dot_product_attention."""
+if hasattr(aten, "_grouped_mm"):
+    REPLACED[aten._grouped_mm.default] = _grouped_mm
 
 SCRATCH: dict[Any, Scratch] = {
     aten._scaled_dot_product_flash_attention_backward.default: _flash_backward,

@@ -37,6 +37,8 @@ class CudaMode(FakeTensorMode):
         super().__init__(allow_non_fake_inputs=True)
         self.tracker, self.values = tracker, values
         self.operators = 0
+        self.replaced = dict(kernels.REPLACED)
+        """Operators that run as something else."""
         self._depth = 0
         self.assumptions: Mapping[str, assume.Assumption] = {}
         """By name, what operators without a fake kernel return."""
@@ -78,7 +80,7 @@ class CudaMode(FakeTensorMode):
         kwargs = kwargs or {}
         if self._depth:
             return super().dispatch(func, types, args, kwargs)
-        replaced = kernels.COMPOSITE.get(func)
+        replaced = self.replaced.get(func)
         if replaced is not None:
             with self:
                 return replaced(*args, **kwargs)
@@ -88,7 +90,11 @@ class CudaMode(FakeTensorMode):
         self.operators += 1
         if kwargs:
             _only_one(kwargs.get("device"))
-        if func is accumulation.ADD and accumulation.in_place(args, kwargs, _OWN):
+        if (
+            func is accumulation.ADD
+            and accumulation.in_place(args, kwargs, _OWN)
+            or self._into_zeros(func, args)
+        ):
             self.values.forget(args[0])
             return args[0]
         known = self.values.before(func, args, kwargs)
@@ -123,6 +129,18 @@ class CudaMode(FakeTensorMode):
             for each in out:
                 if isinstance(each, FakeTensor) and each.fake_device.type == "cuda":
                     tracker.see(each, name)
+
+    def _into_zeros(self, func: Any, args: Sequence[Any]) -> bool:
+        """Whether a backward formula writes into zeros that it has just made."""
+        if func not in accumulation.INTO_ZEROS or not isinstance(args[0], FakeTensor):
+            return False
+        block = self.tracker.blocks.get(args[0].untyped_storage()._cdata)
+        made = (
+            block is not None
+            and "zeros" in block.op
+            and block.phase == self.tracker.place.phase == "backward"
+        )
+        return made and accumulation.called_by_engine(_OWN)
 
     def _simulated(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         for each in args:

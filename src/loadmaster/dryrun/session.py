@@ -54,13 +54,13 @@ class Session:
         try:
             cuda_api.install(self._patches, self.card, self.tracker)
             tensors.install(self._patches, self.tracker)
-            self.watch.install(self._patches)
             self._kernels()
             # Backward runs in this thread: autograd's device threads are counted at a process's first backward, which may have
             # been before there was a device.
             self._threads = torch.autograd.set_multithreading_enabled(False)
             with CudaMode(Tracker(Allocator(), self.card), Values()):
                 accumulation.calibrate()
+            self.watch.install(self._patches)
             self.mode.__enter__()
         except BaseException:
             self._down()
@@ -78,7 +78,6 @@ class Session:
         for library in self._libraries:
             library._destroy()
         self._libraries.clear()
-        kernels.COMPOSITE.clear()
         self._patches.undo()
         guard.uninstall()
         _active.clear()
@@ -93,7 +92,7 @@ class Session:
                 if not func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CUDA):
                     library.impl(func._schema.name[6:], _never, "CUDA")
         self._libraries.append(library)
-        kernels.COMPOSITE[attention.SDPA] = self.choose
+        self.mode.replaced[attention.SDPA] = self.choose
 
     def device_module(self, module: Any, name: str = "") -> Any:
         """A module built on the meta device, in place on the simulated one; ties are kept."""

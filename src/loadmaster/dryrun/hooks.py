@@ -35,6 +35,8 @@ class Watch:
         self.steps = 0
         self.pinned_phase: str | None = None
         """A phase that the caller has named: forward passes are that."""
+        self.after_backward = "forward"
+        """What a program is in when backward has returned: its next pass, or its optimizer step."""
 
     def install(self, patches: Patches) -> None:
         """Begin to watch."""
@@ -116,7 +118,7 @@ class Watch:
                 if not outer:
                     for root in self._roots:
                         self.tag(root)
-                    self.tracker.enter("forward")
+                    self.tracker.enter(self.after_backward)
 
         return backward
 

@@ -1,0 +1,172 @@
+"""Inference as a Job says: a prompt through the model, then tokens one by one beside a cache of keys and values.
+
+Generation asks of the values of tokens when to stop, so it is our own loop. Its highest moment is its end: after the prompt
+the cache is set to two tokens short of its final length, and two tokens are generated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from loadmaster.dryrun.programs import batches
+from loadmaster.dryrun.programs.training import autocast, picture_dtype
+from loadmaster.dryrun.session import Session
+from loadmaster.jobs.job import Job
+from loadmaster.records import replace
+
+Progress = Callable[[str, float], None]
+LAST_TOKENS = 2
+
+
+class Inference:
+    """A model on the device and the job it answers."""
+
+    def __init__(self, session: Session, model: Any, job: Job) -> None:
+        self.session, self.model, self.job = session, model.eval(), job
+        self.names = batches.arguments(model)
+        self.cached = job.kv_cache and "use_cache" in self.names and can_generate(model)
+        self.cache: Any = None
+
+    def run(self, progress: Progress) -> None:
+        """The prompt; then, where tokens are to be generated, the last two of them."""
+        prompt = self.job.seq_len - self.job.new_tokens if can_generate(self.model) else self.job.seq_len
+        batch = self._batch(max(prompt, 1))
+        with torch.no_grad(), autocast(self.job):
+            progress("prompt", 0.3)
+            self._enter("prefill" if can_generate(self.model) else "forward")
+            self._prompt(batch)
+            if self.cached and self.job.new_tokens:
+                progress("generation", 0.8)
+                self._generate(batch)
+        self.session.watch.pinned_phase = None
+
+    def _batch(self, length: int) -> batches.Batch:
+        asked = replace(self.job, seq_len=length)
+        batch = batches.example(self.model, asked, self.job.micro_batch, labels=False)
+        return batches.on_device(batch, self.session.tracker, picture_dtype(self.model, self.job))
+
+    def _enter(self, phase: str) -> None:
+        self.session.watch.pinned_phase = phase
+        self.session.tracker.enter(phase, 1)
+
+    def _options(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if "use_cache" in self.names:
+            found["use_cache"] = self.cached
+        if self.job.logits == "last" and "logits_to_keep" in self.names:
+            found["logits_to_keep"] = 1
+        return found
+
+    def _prompt(self, batch: batches.Batch) -> None:
+        for part in _chunks(batch, self.job.prefill_chunk):
+            if self.cache is not None:
+                part["past_key_values"] = self.cache
+            outputs = self.model(**part, **self._options())
+            self.cache = getattr(outputs, "past_key_values", None)
+            self._tag()
+            self._next(outputs)
+            del outputs
+
+    def _next(self, outputs: Any) -> None:
+        """generate() takes the last token's logits as float32 (GenerationMixin._sample)."""
+        logits = getattr(outputs, "logits", None)
+        if can_generate(self.model) and isinstance(logits, torch.Tensor) and logits.dim() == 3:
+            logits[:, -1, :].to(copy=True, dtype=torch.float32)
+
+    def _generate(self, batch: batches.Batch) -> None:
+        job = self.job
+        steps = min(LAST_TOKENS, job.new_tokens)
+        self._enter("decode")
+        for layer in layers_of(self.cache):
+            stretch(layer, job.seq_len - steps, self.session.tracker)
+        base = _kept(batch, self.model)
+        for step in range(steps):
+            length = job.seq_len - steps + step + 1
+            outputs = self.model(**self._token(base, length), **self._options())
+            self.cache = outputs.past_key_values
+            self._tag()
+            self._next(outputs)
+            del outputs
+
+    def _token(self, base: batches.Batch, length: int) -> batches.Batch:
+        count = self.job.micro_batch
+        token = torch.zeros(count, 1, dtype=torch.long).to("cuda")
+        batch: batches.Batch = {**base, "past_key_values": self.cache}
+        decoder = getattr(self.model.config, "is_encoder_decoder", False)
+        batch["decoder_input_ids" if decoder else "input_ids"] = token
+        if "attention_mask" in self.names and not decoder:
+            mask: Any = torch.ones(count, length, dtype=torch.long).to("cuda")
+            mask._expected = 1.0
+            batch["attention_mask"] = mask
+        return batch
+
+    def _tag(self) -> None:
+        for layer in layers_of(self.cache):
+            for value in vars(layer).values():
+                if isinstance(value, torch.Tensor):
+                    self.session.tracker.tag(value, "kv cache")
+
+
+def can_generate(model: Any) -> bool:
+    """Whether tokens can be generated with this model."""
+    return bool(getattr(model, "can_generate", lambda: False)())
+
+
+def layers_of(cache: Any) -> Iterator[Any]:
+    """The layers of a cache, of both halves of an encoder-decoder's."""
+    for half in ("self_attention_cache", "cross_attention_cache"):
+        if getattr(cache, half, None) is not None:
+            yield from layers_of(getattr(cache, half))
+    yield from getattr(cache, "layers", None) or ()
+
+
+def stretch(layer: Any, length: int, tracker: Any) -> None:
+    """Keys and values of a layer as they are when ``length`` tokens have been seen; a sliding window keeps no more of them
+    than it has places (cache_utils.py DynamicSlidingWindowLayer), and a cross-attention's stay."""
+    keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
+    if not isinstance(keys, torch.Tensor) or not isinstance(values, torch.Tensor) or keys.dim() != 4:
+        return
+    window = getattr(layer, "sliding_window", None)
+    places = length if window is None else min(length, window - 1)
+    if places <= keys.shape[-2]:
+        return
+    for name, before in (("keys", keys), ("values", values)):
+        setattr(layer, name, None)
+        shape = (*before.shape[:-2], places, before.shape[-1])
+        del before
+        fresh = torch.empty(shape, dtype=keys.dtype, device="cuda")
+        tracker.tag(fresh, "kv cache")
+        setattr(layer, name, fresh)
+    if hasattr(layer, "cumulative_length"):
+        layer.cumulative_length = length
+
+
+def _chunks(batch: batches.Batch, chunk: int | None) -> Iterator[batches.Batch]:
+    """The prompt in parts of ``chunk`` tokens; pictures go with the first."""
+    ids = batch.get("input_ids")
+    if chunk is None or ids is None or chunk >= ids.shape[1]:
+        yield dict(batch)
+        return
+    for first in range(0, ids.shape[1], chunk):
+        part: batches.Batch = (
+            {} if first else {k: v for k, v in batch.items() if k not in ("input_ids", "attention_mask")}
+        )
+        part["input_ids"] = ids[:, first : first + chunk]
+        if "attention_mask" in batch:
+            part["attention_mask"] = batch["attention_mask"][:, : first + chunk]
+        yield part
+
+
+def _kept(batch: batches.Batch, model: Any) -> batches.Batch:
+    """What of the prompt's batch goes on to each token: an encoder-decoder's source is encoded again only without its states,
+    so its outputs are given."""
+    if not getattr(model.config, "is_encoder_decoder", False):
+        return {}
+    source = {k: v for k, v in batch.items() if k in ("input_ids", "attention_mask", "input_features")}
+    mask = source.pop("attention_mask", None)
+    encoder = model.get_encoder()
+    states = encoder(**source, **({"attention_mask": mask} if mask is not None else {}))
+    return {"encoder_outputs": states, **({"attention_mask": mask} if mask is not None else {})}

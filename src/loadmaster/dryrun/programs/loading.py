@@ -1,0 +1,55 @@
+"""What a job runs on: the model, built on the meta device, changed as its method asks, put on the simulated device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loadmaster.dryrun.programs import adapters, building, checkpointing
+from loadmaster.dryrun.programs.honoured import attention
+from loadmaster.jobs.job import Job
+
+
+class Loaded:
+    """A model that is ready to be put on a device and run."""
+
+    def __init__(self, model: Any, base: Any, job: Job) -> None:
+        self.model, self.base, self.job = model, base, job
+        self.notes: tuple[str, ...] = ()
+
+    @property
+    def program(self) -> str:
+        """In words: what is run."""
+        job = self.job
+        kind = type(self.base).__name__
+        if not job.training:
+            return f"{kind}: prefill and generation"
+        return f"{kind}: {job.method} training steps"
+
+    def onto(self, session: Any) -> None:
+        """Parameters and buffers become blocks of the simulated device."""
+        session.device_module(self.model)
+
+    def run(self, session: Any, steps: int, progress: Any) -> None:
+        """The job itself."""
+        if self.job.training:
+            from loadmaster.dryrun.programs.training import Training
+
+            Training(session, self.model, self.base, self.job).run(steps, progress)
+        else:
+            from loadmaster.dryrun.programs.inference import Inference
+
+            Inference(session, self.model, self.job).run(progress)
+
+
+def load(fields: dict[str, Any], name: str, job: Job) -> Loaded:
+    """Build the model of a config and change it as the job's method asks."""
+    config = building.config_of(fields, name)
+    base = building.build(config, job.precision.weights, attention(job), name)
+    model = base
+    if job.training:
+        if job.lora is not None:
+            model = adapters.wrap(base, job)
+        else:
+            adapters.freeze(base, job)
+        checkpointing.enable(base, job)
+    return Loaded(model, base, job)

@@ -1,0 +1,60 @@
+"""The door: a model of a config, stepped as a Job says on a simulated card, as a DryRun."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from loadmaster.dryrun.card import Card
+from loadmaster.dryrun.result import DryRun
+from loadmaster.jobs.job import Job
+from loadmaster.records import Interval
+
+Progress = Callable[[str, float], None]
+
+
+def simulate(
+    fields: dict[str, Any],
+    name: str,
+    job: Job,
+    card: Card,
+    *,
+    conf: str = "",
+    steps: int = 2,
+    progress: Progress | None = None,
+    context_bytes: Interval | None = None,
+) -> DryRun:
+    """Run ``job`` on the model of ``fields`` (a config.json's) on a simulated ``card``.
+
+    ``conf`` are the allocator's settings (PYTORCH_ALLOC_CONF), ``steps`` how many optimizer steps are run (two at least, so
+    that a step with the optimizer's states is seen), ``progress`` is told a stage and the share that is done. Running out of
+    memory is a result (``DryRun.oom``). Raises UsageError in one sentence for what can't be built or run.
+    """
+    import torch
+
+    from loadmaster.dryrun.programs import honoured, quirks
+    from loadmaster.dryrun.programs.loading import load
+    from loadmaster.dryrun.session import Session
+    from loadmaster.dryrun.summary import summarise
+
+    tell = progress or (lambda stage, share: None)
+    notes = honoured.check(job)
+    started_s = time.perf_counter()
+    tell("building", 0.0)
+    loaded = load(fields, name, job)
+    session = Session(card, conf=conf, attention_kernel=honoured.kernel(job))
+    session.notes.extend((*notes, *loaded.notes))
+    with session:
+        quirks.apply(session._patches)
+        try:
+            loaded.onto(session)
+            loaded.run(session, max(2, steps), tell)
+        except torch.OutOfMemoryError:
+            if session.tracker.oom is None:
+                raise
+        found = summarise(
+            session, name=name, program=loaded.program, started_s=started_s, context_bytes=context_bytes
+        )
+    tell("done", 1.0)
+    return found

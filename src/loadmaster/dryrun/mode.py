@@ -90,10 +90,8 @@ class CudaMode(FakeTensorMode):
         self.operators += 1
         if kwargs:
             _only_one(kwargs.get("device"))
-        if (
-            func is accumulation.ADD
-            and accumulation.in_place(args, kwargs, _OWN)
-            or self._into_zeros(func, args)
+        if (func is accumulation.ADD and accumulation.in_place(args, kwargs, _OWN)) or self._into_zeros(
+            func, args
         ):
             self.values.forget(args[0])
             return args[0]

@@ -1,20 +1,13 @@
-"""The caching allocator's model: rules by hand, and what must hold for any sequence."""
+"""The caching allocator's model: its rules, worked out by hand."""
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from loadmaster.dryrun.alloc_conf import AllocConf, parse_alloc_conf
-from loadmaster.dryrun.allocator import Allocator, Block, OutOfMemoryError
-from loadmaster.dryrun.replaying import replay, try_confs
+from loadmaster.dryrun.alloc_conf import parse_alloc_conf
+from loadmaster.dryrun.allocator import Allocator, OutOfMemoryError
 from loadmaster.dryrun.reports import segments, stats, unused
 from loadmaster.errors import UsageError
-from loadmaster.memory.allocator import Allocator as Simple
-from loadmaster.memory.allocator import OutOfMemoryError as SimpleOutOfMemoryError
 from loadmaster.units import GIB, MIB
 
 EXPANDABLE = parse_alloc_conf("expandable_segments:True")
@@ -191,6 +184,22 @@ def test_garbage_collection_takes_ages_above_the_average_round_by_round() -> Non
     ]
 
 
+def test_garbage_collection_frees_the_oldest_and_goes_on_until_it_is_enough() -> None:
+    conf = parse_alloc_conf("garbage_collection_threshold:0.5,per_process_memory_fraction:0.5")
+    for size, freed in ((40, [20]), (70, [20, 30])):
+        allocator = Allocator(conf, total_bytes=400 * MIB, log=[])  # allowed 200, collected above 100
+        first, _second, third = (allocator.malloc(size) for size in mib(20, 24, 30))  # searches 1, 2, 3
+        allocator.free(first)
+        allocator.free(third)
+        allocator.free(allocator.malloc(30 * MIB))  # search 4 finds the third, which is a search younger then
+        allocator.malloc(size * MIB)  # search 5; 74 MiB are reserved: nothing is collected yet
+        assert allocator.log is not None
+        allocator.log.clear()
+        # Search 6: 14 or 44 MiB are wanted. Ages are 3 and 2, 2.5 on average; then 2 alone.
+        allocator.malloc(42 * MIB)
+        assert [entry[2] // MIB for entry in allocator.log if entry[0] == "segment_free"] == freed
+
+
 def test_a_memory_fraction_limits_what_is_reserved() -> None:
     allocator = Allocator(capacity_bytes=100 * MIB)
     allocator.set_memory_fraction(0.5)
@@ -345,215 +354,6 @@ def test_a_full_range_is_followed_by_another() -> None:
     second = allocator.malloc(30 * MIB)
     assert second.address >= first.address + 180 * MIB
     assert len(allocator.ranges) == 2
-
-
-# Reports
-
-
-def test_stats_are_those_of_torch() -> None:
-    allocator = Allocator(detail=True)
-    large, small = allocator.malloc(12 * MIB + 100), allocator.malloc(1000)
-    other = allocator.malloc(1000)
-    allocator.free(small)
-    told = stats(allocator)
-    wanted = {
-        "allocation.all.current": 2, "allocation.all.peak": 3, "allocation.all.allocated": 3, "allocation.all.freed": 1,
-        "allocated_bytes.small_pool.current": 1024, "allocated_bytes.small_pool.peak": 2048,
-        "allocated_bytes.large_pool.current": 12 * MIB + 512, "requested_bytes.all.current": 12 * MIB + 1100,
-        "reserved_bytes.all.current": 16 * MIB, "segment.all.current": 2, "segment.small_pool.peak": 1,
-        "active.all.current": 2, "active_bytes.all.freed": 1024, "num_device_alloc": 2, "num_ooms": 0,
-        # 1.5 MiB behind the large block; 1024 bytes and the rest in the small segment
-        "inactive_split.all.current": 3, "inactive_split.large_pool.current": 1,
-        "inactive_split_bytes.all.current": 16 * MIB - (12 * MIB + 512) - 1024,
-        "oversize_allocations.current": 0, "max_split_size": -1,
-    }  # fmt: skip
-    assert {key: told[key] for key in wanted} == wanted
-    for block in (large, other):
-        allocator.free(block)
-    told = stats(allocator)
-    assert told["inactive_split.all.current"] == told["inactive_split_bytes.all.current"] == 0
-    brief = stats(Allocator())
-    assert set(brief) < set(told)
-
-
-def test_stats_have_the_keys_that_torch_prints() -> None:
-    # torch/cuda/memory.py, memory_summary: the metrics and the counters of its table.
-    told = stats(Allocator(detail=True))
-    lines = (
-        "allocated_bytes", "active_bytes", "requested_bytes", "reserved_bytes", "inactive_split_bytes",
-        "allocation", "active", "segment", "inactive_split",
-    )  # fmt: skip
-    for line in lines:
-        for pool in ("all", "large_pool", "small_pool"):
-            assert {f"{line}.{pool}.{metric}" for metric in ("current", "peak", "allocated", "freed")} <= set(
-                told
-            )
-    assert {"oversize_allocations.current", "oversize_segments.peak", "num_alloc_retries", "num_ooms"} <= set(
-        told
-    )
-
-
-def test_a_segment_lists_its_blocks() -> None:
-    allocator = Allocator()
-    first, second = allocator.malloc(3 * MIB + 1), allocator.malloc(4 * MIB)
-    allocator.free(first)
-    (segment,) = segments(allocator, frames={second.address: [{"filename": "a.py", "line": 1, "name": "f"}]})
-    assert (segment["total_size"], segment["allocated_size"], segment["requested_size"]) == tuple(
-        mib(20, 4, 4)
-    )
-    assert [(block["size"], block["requested_size"], block["state"]) for block in segment["blocks"]] == [
-        (3 * MIB + 512, 3 * MIB + 1, "inactive"),
-        (4 * MIB, 4 * MIB, "active_allocated"),
-        (13 * MIB - 512, 0, "inactive"),
-    ]
-    assert segment["blocks"][1]["frames"][0]["name"] == "f"
-
-
-# Replays
-
-
-def test_a_replay_says_where_peaks_are_and_where_memory_ends() -> None:
-    events = [
-        (1, 0, 30 * MIB, 0),
-        (1, 1, 5 * MIB, 0),
-        (0, 0, 0, 0),
-        (1, 2, 16 * MIB, 0),
-        (1, 3, 0, 0),
-        (0, 3, 0, 0),
-    ]
-    done = replay(events, capacity_bytes=60 * MIB)
-    assert (done.peak_allocated_bytes, done.peak_allocated_at) == (35 * MIB, 1)
-    assert (done.peak_reserved_bytes, done.peak_reserved_at) == (50 * MIB, 1)
-    assert (done.allocated_bytes, done.reserved_bytes, done.oom_at) == (21 * MIB, 50 * MIB, None)
-    done = replay([*events, (1, 4, 40 * MIB, 0)], capacity_bytes=60 * MIB)
-    assert (done.oom_at, done.oom_requested_bytes, done.num_alloc_retries) == (6, 40 * MIB, 1)
-    # 30 MiB with 16 in it and 20 MiB with 5 in it: nothing is whole
-    assert (done.releasable_bytes, done.split_bytes, done.largest_free_bytes) == tuple(mib(0, 29, 15))
-
-
-def test_emptying_the_cache_is_an_event() -> None:
-    assert replay([(1, 0, 30 * MIB, 0), (0, 0, 0, 0), (2, 0, 0, 0)]).reserved_bytes == 0
-
-
-def test_the_setting_that_helps_comes_first() -> None:
-    # Two segments of 30 MiB with 11 and 20 MiB living in them: 49 of 80 MiB are free, but no 36 in a row.
-    events = [(1, 0, 30 * MIB, 0), (1, 1, 30 * MIB, 0), (0, 0, 0, 0), (1, 2, 11 * MIB, 0), (0, 1, 0, 0)]
-    events += [(1, 3, 20 * MIB, 0), (1, 4, 36 * MIB, 0)]
-    confs = [AllocConf(), EXPANDABLE]
-    tried = try_confs(events, confs, 80 * MIB)
-    assert [one.conf for one in tried] == [EXPANDABLE, AllocConf()]
-    assert [one.replayed.oom_at for one in tried] == [None, 6]
-
-
-# Laws
-
-SIZES = st.one_of(
-    st.integers(1, 4096),
-    st.integers(1, 4 * MIB),
-    st.integers(MIB // 2, 60 * MIB),
-    st.sampled_from([512, MIB, MIB + 1, 10 * MIB, 20 * MIB]),
-)
-OPS = st.lists(st.one_of(st.tuples(SIZES, st.integers(0, 2)), st.integers(0, 30)), max_size=60)
-CONFS = st.sampled_from(
-    [
-        "",
-        "expandable_segments:True",
-        "max_split_size_mb:20",
-        "roundup_power2_divisions:4",
-        "roundup_power2_divisions:[1:8,>:2],expandable_segments:True",
-        "garbage_collection_threshold:0.3,per_process_memory_fraction:0.7",
-        "large_segment_size_mb:11,max_split_size_mb:12",
-        "large_segment_size_mb:12,expandable_segments:True",
-    ]
-)  # fmt: skip
-Ops = list[tuple[int, int] | int]
-
-
-def check(allocator: Allocator, live: list[tuple[Block, int]]) -> None:
-    asked = sum(size for _block, size in live)
-    capacity = allocator.capacity_bytes
-    assert capacity is not None
-    assert (
-        asked <= allocator.allocated_bytes <= allocator.active_bytes <= allocator.reserved_bytes <= capacity
-    )
-    told = segments(allocator)
-    assert sum(segment["total_size"] for segment in told) == allocator.reserved_bytes
-    assert sum(segment["allocated_size"] for segment in told) == allocator.allocated_bytes
-    assert sum(segment["active_size"] for segment in told) == allocator.active_bytes
-    assert sum(segment["requested_size"] for segment in told) == allocator.requested_bytes
-    for segment in told:
-        states = [block["state"] for block in segment["blocks"]]
-        assert ("inactive", "inactive") not in list(pairwise(states))
-        ends = [block["address"] + block["size"] for block in segment["blocks"]]
-        assert [block["address"] for block in segment["blocks"]] == [segment["address"], *ends[:-1]]
-        if segment["is_expandable"]:
-            page = 2 * MIB if segment["segment_type"] == "small" else allocator.conf.large_segment_size_bytes
-            assert segment["total_size"] % page == 0
-    gauges = stats(allocator)
-    assert gauges["reserved_bytes.all.current"] == allocator.reserved_bytes
-    assert gauges["active_bytes.all.peak"] == allocator.peak_active_bytes
-    split = [
-        block["size"]
-        for segment in told
-        for block in segment["blocks"]
-        if block["state"] == "inactive" and len(segment["blocks"]) > 1 and not segment["is_expandable"]
-    ]
-    assert (gauges["inactive_split.all.current"], gauges["inactive_split_bytes.all.current"]) == (
-        len(split),
-        sum(split),
-    )
-    assert unused(allocator).releasable_bytes + unused(allocator).split_bytes == (
-        allocator.reserved_bytes - allocator.active_bytes
-    )
-
-
-@given(OPS, CONFS, st.integers(40, 400), st.booleans())
-def test_laws(ops: Ops, text: str, capacity_mib: int, lag: bool) -> None:
-    allocator = Allocator(parse_alloc_conf(text), capacity_mib * MIB, streams_lag=lag, detail=True)
-    live: list[tuple[Block, int]] = []
-    for op in ops:
-        if isinstance(op, tuple):
-            try:
-                live.append((allocator.malloc(*op), op[0]))
-            except OutOfMemoryError:
-                assert allocator.num_ooms
-        elif live:
-            block, _size = live.pop(op % len(live))
-            if op % 3 == 0:
-                allocator.record_stream(block, 9)
-            allocator.free(block)
-        check(allocator, live)
-    spans = sorted((block.address, block.address + block.size) for block, _size in live)
-    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
-    for block, _size in live:
-        allocator.free(block)
-    allocator.empty_cache()
-    assert (allocator.allocated_bytes, allocator.reserved_bytes, allocator.requested_bytes) == (0, 0, 0)
-    assert segments(allocator) == []
-    assert stats(allocator)["segment.all.current"] == 0
-
-
-@given(OPS, st.one_of(st.none(), st.integers(40, 400)))
-def test_default_settings_agree_with_the_simple_allocator(ops: Ops, capacity_mib: int | None) -> None:
-    capacity = None if capacity_mib is None else capacity_mib * MIB
-    ours, simple = Allocator(capacity_bytes=capacity), Simple(capacity)
-    live = []
-    for op in ops:
-        if isinstance(op, tuple):
-            try:
-                block = ours.malloc(op[0])
-            except OutOfMemoryError:
-                with pytest.raises(SimpleOutOfMemoryError):
-                    simple.take(op[0])
-                continue
-            live.append((block, simple.take(op[0])))
-        elif live:
-            block, other = live.pop(op % len(live))
-            ours.free(block)
-            simple.give(other)
-        assert (ours.allocated_bytes, ours.reserved_bytes) == (simple.allocated_bytes, simple.reserved_bytes)
-        assert ours.peak_reserved_bytes == simple.peak_reserved_bytes
-        assert ours.num_alloc_retries == simple.releases
 
 
 def test_without_a_capacity_nothing_is_refused() -> None:

@@ -200,6 +200,68 @@ def test_a_simulated_run_is_replayed(text: str, seed: int) -> None:
     assert (done.start_reserved_bytes, done.start_allocated_bytes) == (0, 0)
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "text", ["max_split_size_mb:20", "roundup_power2_divisions:2", "large_segment_size_mb:12"]
+)
+def test_settings_that_a_snapshot_does_not_tell_are_a_mismatch(text: str, seed: int) -> None:
+    snapshot = simulate(text, seed, 600 * MIB)
+    del snapshot["allocator_settings"]
+    done = replay_snapshot(snapshot)
+    assert done.mismatch is not None
+    assert done.mismatch_at is not None
+    assert 0 <= done.mismatch_at < done.events
+
+
+MALLOC = {"action": "alloc", "stream": 0}
+SEGMENT = {"action": "segment_alloc", "stream": 0, "addr": 0x1000000, "size": 30 * MIB}
+
+
+@pytest.mark.parametrize(
+    ("trace", "words"),
+    [
+        (
+            [SEGMENT, {**MALLOC, "addr": 0x1000200, "size": MIB * 30 - 512}],
+            "is at 0x1000000 and was at 0x1000200",
+        ),
+        ([SEGMENT, {**MALLOC, "action": "oom", "size": 30 * MIB}], "finds a block where the run had none"),
+        (
+            [{**SEGMENT, "size": 32 * MIB}, {**MALLOC, "addr": 0x1000000, "size": 30 * MIB}],
+            "is expected, and",
+        ),
+        ([SEGMENT], "is expected, and nothing happens"),
+    ],
+)
+def test_a_mismatch_says_what_differs(trace: list[Dict], words: str) -> None:
+    size = trace[0]["size"]
+    born = [event for event in trace if event["action"] == "alloc"]
+    at = born[0]["addr"] - 0x1000000 if born else size
+    blocks = [{"size": at, "requested_size": 0, "state": "inactive"}] if at else []
+    if at < size:
+        blocks.append({"size": size - at, "requested_size": size - at, "state": "active_allocated"})
+    segment = {
+        "address": 0x1000000, "total_size": size, "allocated_size": size, "stream": 0, "segment_type": "large",
+        "blocks": blocks,
+    }  # fmt: skip
+    done = replay_snapshot({"segments": [segment], "device_traces": [trace]})
+    assert done.mismatch is not None
+    assert words in done.mismatch
+    assert not done.same_blocks or words.endswith("happens")
+
+
+def test_no_driver_call_where_the_model_needs_one_is_a_mismatch() -> None:
+    """A segment that was there before the trace, whose only free block is too small by the model's rounding."""
+    blocks = [{"size": 30 * MIB - 100, "requested_size": 30 * MIB - 100, "state": "active_allocated"}]
+    segment = {
+        "address": 0x1000000, "total_size": 30 * MIB - 100, "allocated_size": 0, "stream": 0,
+        "segment_type": "large", "blocks": blocks,
+    }  # fmt: skip
+    trace = [{**MALLOC, "addr": 0x1000000, "size": 30 * MIB - 100}]
+    done = replay_snapshot({"segments": [segment], "device_traces": [trace]})
+    assert done.mismatch is not None
+    assert "needs memory that the driver wasn't asked for" in done.mismatch
+
+
 def test_blocks_that_wait_for_a_stream_are_replayed_when_they_did() -> None:
     allocator = Allocator(streams_lag=True, log=[])
     recorder = Recorder(allocator)

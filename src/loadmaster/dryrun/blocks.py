@@ -36,11 +36,6 @@ class Block:
         self.uses: set[int] | None = None
 
     @property
-    def key(self) -> int:
-        """Where it stands in its free list."""
-        return self.size << SHIFT | self.address
-
-    @property
     def split(self) -> bool:
         """Whether it is only a part of its segment ("is_split")."""
         return self.before is not None or self.after is not None

@@ -156,6 +156,8 @@ def install(patches: Patches, card: Card, tracker: Tracker) -> None:
                 patches.set(torch.accelerator, name, answer)
     patches.set(torch.version, "cuda", torch.version.cuda or "12.8")
     patches.set(torch.Tensor, "record_stream", _record_stream(tracker))
+    patches.set(torch.Tensor, "pin_memory", lambda tensor, device=None: tensor)  # host memory isn't the card's
+    patches.set(torch.Tensor, "is_pinned", lambda tensor, device=None: not tensor.is_cuda)
 
 
 def _record_stream(tracker: Tracker) -> Callable[..., None]:

@@ -34,11 +34,17 @@ class Patches:
         setattr(owner, name, value)
         return getattr(owner, name) if before is _ABSENT else before
 
+    def later(self, call: Callable[[], None]) -> None:
+        """Call this when everything is put back, before what is set by now."""
+        self._before.append((None, "", call))
+
     def undo(self) -> None:
         """Put everything back, last first."""
         while self._before:
             owner, name, before = self._before.pop()
-            if before is _ABSENT:
+            if owner is None:
+                before()
+            elif before is _ABSENT:
                 delattr(owner, name)
             else:
                 setattr(owner, name, before)

@@ -194,10 +194,11 @@ class Tracker:
             block.category, block.shape = old.category, old.shape
 
     def tag(self, tensor: Any, category: str, module: str | None = None) -> None:
-        """Say what a tensor's block is, and whose."""
+        """Say what a tensor's block is, and whose; of a DTensor this rank's part, and what FSDP gathered stays gathered."""
+        tensor = getattr(tensor, "_local_tensor", tensor)
         if isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided:
             block = self.blocks.get(tensor.untyped_storage()._cdata)
-            if block is not None:
+            if block is not None and (block.category != "gathered" or category != "parameters"):
                 block.category = category
                 if module is not None:
                     block.module = module

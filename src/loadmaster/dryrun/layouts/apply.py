@@ -1,0 +1,87 @@
+"""A model on the meta device becomes what this rank of the job has of it, on the simulated device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from loadmaster.dryrun.layouts import ddp, fsdp, groups, tensor_parallel
+from loadmaster.dryrun.layouts.describe import Parallel, check_heads
+from loadmaster.dryrun.layouts.run import Role
+
+
+def wrap(session: Any, model: Any, parallel: Parallel, rank: int, *, name: str = "") -> Any:
+    """What the job's launcher does on ``rank``: the process group and its mesh, tensor parallel by the model's own plan, then
+    FSDP2 or DDP; the result is on the simulated device, its parameters tagged and named.
+
+    ``model`` is on the meta device, with whatever the job changes in it (adapters, checkpointing) done. Raises BadValueError
+    where the model can't be split like that.
+    """
+    check_heads(parallel, getattr(model, "config", None))
+    if parallel.gpus == 1 and not parallel.offload:
+        return session.device_module(model, name)
+    groups.start(session._patches, session, parallel.gpus, rank)
+    mesh = _mesh(parallel)
+    if parallel.tensor > 1:
+        tensor_parallel.apply(model, mesh["tp"])
+    if parallel.strategy == "ddp":
+        return ddp.apply(session, model, mesh, parallel, name)
+    return fsdp.apply(session, model, mesh, parallel, name)
+
+
+def roles(parallel: Parallel, model: Any) -> list[Role]:
+    """The kinds of ranks of a job: parameters are cut along their first dimension, so that where it doesn't divide, the last
+    ranks have less than the first, or nothing. Of many kinds the first, a middle and the last are named.
+
+    ``model`` may be on the meta device; it is not changed.
+    """
+    shards = parallel.fsdp if parallel.strategy == "fsdp2" else 1
+    lengths = sorted({param.shape[0] for param in model.parameters() if param.dim()})
+    kinds: dict[tuple[int, ...], list[int]] = {}
+    for shard in range(shards):
+        kinds.setdefault(tuple(_part(length, shards, shard) for length in lengths), []).append(shard)
+    found = list(kinds.values())
+    if len(found) > 3:
+        found = [found[0], [each for middle in found[1:-1] for each in middle], found[-1]]
+    named = [tuple(sorted(_ranks(parallel, shards_alike))) for shards_alike in found]
+    if len(named) == 1:
+        return [Role("every rank", named[0])]
+    return [Role(_name(ranks), ranks) for ranks in named]
+
+
+def _part(length: int, shards: int, shard: int) -> int:
+    """torch.chunk: pieces of the length rounded up, the last ones shorter or empty."""
+    piece = -(-length // shards)
+    return max(0, min(piece, length - piece * shard))
+
+
+def _ranks(parallel: Parallel, shards: list[int]) -> Iterator[int]:
+    for copy in range(parallel.gpus // parallel.tensor // parallel.fsdp):
+        for shard in shards if parallel.strategy == "fsdp2" else range(parallel.fsdp):
+            first = (copy * parallel.fsdp + shard) * parallel.tensor
+            yield from range(first, first + parallel.tensor)
+
+
+def _name(ranks: tuple[int, ...]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    if ranks == tuple(range(ranks[0], ranks[-1] + 1)):
+        return f"ranks {ranks[0]}-{ranks[-1]}"
+    shown = ", ".join(map(str, ranks[:4]))
+    return f"ranks {shown}" if len(ranks) <= 4 else f"ranks {shown} and {len(ranks) - 4} more"
+
+
+def _mesh(parallel: Parallel) -> Any:
+    """Dimensions that the job has, outermost first: ``dp_replicate``, ``dp_shard``, ``tp``."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    sizes = {"dp_replicate": parallel.replicate, "dp_shard": parallel.fsdp, "tp": parallel.tensor}
+    if parallel.strategy == "fsdp2":
+        needed = {"dp_shard"} | ({"dp_replicate"} if parallel.replicate > 1 else set())
+    else:
+        needed = {"dp_replicate"}
+    names = [each for each, size in sizes.items() if size > 1 or each in needed]
+    with torch.device("cpu"):
+        return init_device_mesh("cuda", tuple(sizes[each] for each in names), mesh_dim_names=tuple(names))

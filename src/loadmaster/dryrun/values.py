@@ -33,6 +33,7 @@ UNKNOWN_OPS = {
     "aten::random_", "aten::bernoulli_", "aten::exponential_", "aten::resize_", "aten::set_", "aten::_pin_memory",
 }  # fmt: skip
 """Results that mean nothing or are random."""
+UNSCALE = aten._amp_foreach_non_finite_check_and_unscale_.default
 TO_HOST = (aten._to_copy.default,)
 
 
@@ -138,7 +139,10 @@ class Values:
             if func in EXPECTED:
                 _expect(func, args, kwargs, out)
             return
-        if schema.is_mutable:
+        if func is UNSCALE:
+            for gradient in args[0]:  # all finite: found_inf stays 0, or GradScaler would leave out every step
+                self.forget(gradient)
+        elif schema.is_mutable:
             _forget(args, kwargs, schema)
         else:
             _expect(func, args, kwargs, out)

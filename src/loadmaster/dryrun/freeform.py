@@ -1,0 +1,195 @@
+"""What any program may do with torch that a session's own code doesn't: host parameters, pinned memory,
+threads, compiling, printing.
+
+Host tensors stay real, but parameters are fake from birth, so that a model built on the host costs no memory and an
+optimizer made before ``.to("cuda")`` keeps its parameters. What can't be simulated is refused in a sentence.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._mode_utils import no_dispatch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from loadmaster.dryrun.cuda_api import RefusedError
+from loadmaster.dryrun.session import Session, current
+from loadmaster.dryrun.tensors import Patches
+from loadmaster.dryrun.values import known
+
+COMPILE_NOTE = "torch.compile is left out: compiled code can need less memory, or with CUDA graphs more, than what is shown"
+
+
+def install(patches: Patches, session: Session) -> None:
+    """Patch torch for the time of a free-form program."""
+    _parameters(patches, session)
+    _pinning(patches)
+    _threads(patches, session)
+    _compiling(patches, session)
+    _generators(patches)
+    _refusals(patches)
+    patches.set(FakeTensor, "__repr__", _printed(session))
+    patches.set(FakeTensor, "__str__", FakeTensor.__repr__)
+
+
+# -- parameters
+
+
+def _parameters(patches: Patches, session: Session) -> None:
+    real: Any = torch.nn.Parameter.__new__
+
+    def new(cls: Any, data: Any = None, requires_grad: bool = True, *args: Any, **kwargs: Any) -> Any:
+        if cls is torch.nn.Parameter and _on_host(data):
+            data = fake(session, data)
+        return real(cls, data, requires_grad, *args, **kwargs)
+
+    patches.set(torch.nn.Parameter, "__new__", staticmethod(new))
+
+
+def _on_host(data: Any) -> bool:
+    return (
+        type(data) in (torch.Tensor, torch.nn.Parameter)
+        and data.device.type == "cpu"
+        and data.layout == torch.strided
+    )
+
+
+def fake(session: Session, data: torch.Tensor) -> Any:
+    """A host tensor without its data."""
+    with no_dispatch():
+        meta = torch.empty_strided(data.shape, data.stride(), dtype=data.dtype, device="meta")
+        return FakeTensor(session.mode, meta, torch.device("cpu"))
+
+
+# -- host memory and threads
+
+
+def _pinning(patches: Patches) -> None:
+    """Pinned memory is host memory like any other."""
+    patches.set(torch.Tensor, "pin_memory", lambda tensor, device=None: tensor)
+    patches.set(torch.Tensor, "is_pinned", lambda tensor, device=None: tensor.device.type == "cpu")
+
+
+def _threads(patches: Patches, session: Session) -> None:
+    """Modes belong to threads: threads of the program get ours."""
+    real = threading.Thread.run
+
+    def run(thread: threading.Thread) -> None:
+        if current() is not session:
+            real(thread)
+            return
+        TorchDispatchMode.__enter__(session.mode)
+        try:
+            real(thread)
+        finally:
+            TorchDispatchMode.__exit__(session.mode, None, None, None)
+
+    patches.set(threading.Thread, "run", run)
+
+
+# -- compiling
+
+
+def _compiling(patches: Patches, session: Session) -> None:
+    def note() -> None:
+        if COMPILE_NOTE not in session.notes:
+            session.notes.append(COMPILE_NOTE)
+
+    def compile_(model: Any = None, *_: Any, **__: Any) -> Any:
+        note()
+        return (lambda given: given) if model is None else model
+
+    def compile_module(module: Any, *_: Any, **__: Any) -> None:
+        note()
+
+    patches.set(torch, "compile", compile_)
+    patches.set(torch.nn.Module, "compile", compile_module)
+
+
+# -- generators of random numbers
+
+
+class _Generators(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, torch._C.Generator)
+
+
+def _generators(patches: Patches) -> None:
+    """``torch.Generator("cuda")`` is one of the host's that names the device: nothing random is drawn."""
+    real: Any = torch._C.Generator
+
+    class CudaGenerator(torch._C.Generator):
+        @property
+        def device(self) -> torch.device:
+            return torch.device("cuda", 0)
+
+    class Generator(metaclass=_Generators):
+        def __new__(cls, device: Any = "cpu") -> Any:
+            return CudaGenerator() if torch.device(device).type == "cuda" else real(device)
+
+    patches.set(torch, "Generator", Generator)
+
+
+# -- refusals
+
+
+def _refused(sentence: str) -> Callable[..., Any]:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise RefusedError(sentence)
+
+    return refuse
+
+
+def _refusals(patches: Patches) -> None:
+    patches.set(
+        torch.nn.DataParallel,
+        "__init__",
+        _refused("DataParallel isn't simulated: use DistributedDataParallel, or one GPU"),
+    )
+
+    class CUDAGraph:
+        """torch.cuda.CUDAGraph: may be named in annotations, but not made."""
+
+        def __init__(self, *_: Any, **__: Any) -> None:
+            raise RefusedError("CUDA graphs are not replayed in a dry run: run the program without them")
+
+    patches.set(torch.cuda, "CUDAGraph", CUDAGraph)
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available():
+        return
+    real = distributed.init_process_group
+
+    def init_process_group(backend: str | None = None, *args: Any, **kwargs: Any) -> Any:
+        if backend is None or "nccl" in backend:
+            raise RefusedError(
+                "a process group over NCCL isn't simulated for scripts: run the script's code for one GPU, or give the "
+                "model by name with --gpus"
+            )
+        return real(backend, *args, **kwargs)
+
+    patches.set(distributed, "init_process_group", init_process_group)
+
+
+# -- printing
+
+
+def _printed(session: Session) -> Callable[..., str]:
+    def represent(tensor: Any, **_: Any) -> str:
+        values, device = known(tensor), tensor.fake_device
+        where = "" if device.type == "cpu" else f", device='{device}'"
+        if values is None and tensor.dim() == 0 and device.type == "cuda":
+            with no_dispatch():
+                values = session.values.real(tensor, "value of a tensor")
+        if values is not None:
+            with no_dispatch():
+                text = repr(values.detach())
+            return f"{text[:-1]}{where})"
+        kind = "" if tensor.dtype == torch.get_default_dtype() else f", dtype={tensor.dtype}"
+        return f"tensor(...{where}, size={tuple(tensor.shape)}{kind})"
+
+    return represent

@@ -37,6 +37,10 @@ UNSCALE = aten._amp_foreach_non_finite_check_and_unscale_.default
 TO_HOST = (aten._to_copy.default,)
 
 
+SAME_ON_ALL = {"c10d::broadcast_", "c10d::allreduce_"}
+"""Collectives after which a tensor is taken to hold what it held: other ranks have the same."""
+
+
 class Known:
     """The host's copy of a tensor; ``live`` is shared by all views of one storage and turns False with an unknown write."""
 
@@ -139,7 +143,12 @@ class Values:
             if func in EXPECTED:
                 _expect(func, args, kwargs, out)
             return
-        if func is UNSCALE:
+        if schema.name in SAME_ON_ALL:
+            return
+        if func is aten.copy_.default and (values := have[1]) is not None and _whole(args[0]) and _small(out):
+            with no_dispatch():
+                _remember(args[0], values.expand(args[0].shape).to(args[0].dtype, copy=True), None)
+        elif func is UNSCALE:
             for gradient in args[0]:  # all finite: found_inf stays 0, or GradScaler would leave out every step
                 self.forget(gradient)
         elif schema.is_mutable:
@@ -320,6 +329,11 @@ def _real(each: Any) -> Any:
     if isinstance(each, torch.device):
         return torch.device("cpu")
     return each
+
+
+def _whole(tensor: Any) -> bool:
+    """Whether a tensor is all of its storage, so that writing it leaves nothing unknown."""
+    return bool(tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes())
 
 
 def _remember(tensor: Any, values: torch.Tensor, base: Any) -> None:

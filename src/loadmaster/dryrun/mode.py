@@ -21,6 +21,7 @@ from loadmaster.dryrun.values import Values
 
 aten = torch.ops.aten
 DEVICE = torch.ops.prim.device.default
+PINNED = torch.ops.aten.is_pinned.default
 CUDA = torch.device("cuda:0")
 
 
@@ -62,6 +63,8 @@ class CudaMode(FakeTensorMode):
             and not self._simulated(args, kwargs)
             and not self.fakes_host(func, args, kwargs)
         ):
+            if func is PINNED:
+                return True  # DDP's reducer asks it of its own
             if kwargs.get("pin_memory"):
                 kwargs = {**kwargs, "pin_memory": False}  # only a CUDA build can pin
             return func(*args, **kwargs)

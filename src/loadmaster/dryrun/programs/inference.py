@@ -29,6 +29,8 @@ class Inference:
         self.names = batches.arguments(model)
         self.cached = job.kv_cache and "use_cache" in self.names and can_generate(model)
         self.cache: Any = None
+        known = ("cache", "past_key_values", "cache_params")
+        self.cache_name = next((name for name in known if name in self.names), known[1])
 
     def run(self, progress: Progress) -> None:
         """The prompt; then, where tokens are to be generated, the last two of them."""
@@ -63,9 +65,9 @@ class Inference:
     def _prompt(self, batch: batches.Batch) -> None:
         for part in _chunks(batch, self.job.prefill_chunk):
             if self.cache is not None:
-                part["past_key_values"] = self.cache
+                part[self.cache_name] = self.cache
             outputs = self.model(**part, **self._options())
-            self.cache = getattr(outputs, "past_key_values", None)
+            self.cache = cache_of(outputs)
             self._tag()
             self._next(outputs)
             del outputs
@@ -86,7 +88,7 @@ class Inference:
         for step in range(steps):
             length = job.seq_len - steps + step + 1
             outputs = self.model(**self._token(base, length), **self._options())
-            self.cache = outputs.past_key_values
+            self.cache = cache_of(outputs)
             self._tag()
             self._next(outputs)
             del outputs
@@ -94,7 +96,7 @@ class Inference:
     def _token(self, base: batches.Batch, length: int) -> batches.Batch:
         count = self.job.micro_batch
         token = torch.zeros(count, 1, dtype=torch.long).to("cuda")
-        batch: batches.Batch = {**base, "past_key_values": self.cache}
+        batch: batches.Batch = {**base, self.cache_name: self.cache}
         decoder = getattr(self.model.config, "is_encoder_decoder", False)
         batch["decoder_input_ids" if decoder else "input_ids"] = token
         if "attention_mask" in self.names and not decoder:
@@ -115,6 +117,12 @@ def can_generate(model: Any) -> bool:
     return bool(getattr(model, "can_generate", lambda: False)())
 
 
+def cache_of(outputs: Any) -> Any:
+    """Keys and values (or states) that a model returned."""
+    found = (getattr(outputs, name, None) for name in ("past_key_values", "cache_params", "cache"))
+    return next((each for each in found if each is not None), None)
+
+
 def layers_of(cache: Any) -> Iterator[Any]:
     """The layers of a cache, of both halves of an encoder-decoder's."""
     for half in ("self_attention_cache", "cross_attention_cache"):
@@ -133,11 +141,12 @@ def stretch(layer: Any, length: int, tracker: Any) -> None:
     places = length if window is None else min(length, window - 1)
     if places <= keys.shape[-2]:
         return
-    for name, before in (("keys", keys), ("values", values)):
+    shapes = {"keys": keys.shape, "values": values.shape}
+    dtype = keys.dtype
+    del keys, values
+    for name, before in shapes.items():
         setattr(layer, name, None)
-        shape = (*before.shape[:-2], places, before.shape[-1])
-        del before
-        fresh = torch.empty(shape, dtype=keys.dtype, device="cuda")
+        fresh = torch.empty((*before[:-2], places, before[-1]), dtype=dtype, device="cuda")
         tracker.tag(fresh, "kv cache")
         setattr(layer, name, fresh)
     if hasattr(layer, "cumulative_length"):

@@ -34,6 +34,7 @@ def simulate(
     import torch
 
     from loadmaster.dryrun.programs import honoured, quirks
+    from loadmaster.dryrun.programs.building import quiet
     from loadmaster.dryrun.programs.loading import load
     from loadmaster.dryrun.session import Session
     from loadmaster.dryrun.summary import summarise
@@ -45,7 +46,7 @@ def simulate(
     loaded = load(fields, name, job)
     session = Session(card, conf=conf, attention_kernel=honoured.kernel(job))
     session.notes.extend((*notes, *loaded.notes))
-    with session:
+    with quiet(), session:
         quirks.apply(session._patches)
         try:
             loaded.onto(session)

@@ -8,14 +8,12 @@ from typing import Any
 
 import torch
 
-from loadmaster.dryrun.programs import batches, losses, optimizers
+from loadmaster.dryrun.programs import batches, losses, stepping
 from loadmaster.dryrun.session import Session
 from loadmaster.jobs.job import Job
 
 MOST_MICRO_BATCHES = 2
 """Micro-batches of a step that are run: from the second on, each begins and ends with the same blocks alive."""
-MAX_GRAD_NORM = 1.0
-"""transformers' Trainer: max_grad_norm."""
 
 Progress = Callable[[str, float], None]
 
@@ -28,7 +26,7 @@ class Training:
         session.watch.after_backward = "optimizer step"
         self.loss = losses.prepare(model, base, job)
         self.trained = [p for p in model.parameters() if p.requires_grad]
-        self.stepper = optimizers.prepare(self.trained, base, job, session)
+        self.stepper = stepping.prepare(self.trained, base, job, session)
         self.outputs: Any = None
 
     def run(self, steps: int, progress: Progress) -> None:
@@ -44,6 +42,7 @@ class Training:
         if self.job.eval_batch is not None:
             progress("evaluation", 1.0)
             self._evaluate(steps)
+        self.session.notes.extend(self.stepper.notes())
 
     def _batch(self, count: int) -> batches.Batch:
         batch = batches.example(self.base, self.job, count, labels=True)

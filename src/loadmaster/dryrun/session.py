@@ -13,7 +13,9 @@ from torch.utils._mode_utils import no_dispatch
 from loadmaster.dryrun import accumulation, attention, cuda_api, guard, hooks, kernels, tensors
 from loadmaster.dryrun.alloc_conf import parse_alloc_conf
 from loadmaster.dryrun.allocator import Allocator
+from loadmaster.dryrun.below import Below
 from loadmaster.dryrun.card import Card
+from loadmaster.dryrun.layouts import groups
 from loadmaster.dryrun.mode import CUDA, CudaMode
 from loadmaster.dryrun.tracker import Tracker
 from loadmaster.dryrun.values import Values
@@ -61,6 +63,7 @@ class Session:
             with CudaMode(Tracker(Allocator(), self.card), Values()):
                 accumulation.calibrate()
             self.watch.install(self._patches)
+            groups.install(self._patches, self)
             self.mode.__enter__()
         except BaseException:
             self._down()
@@ -91,7 +94,7 @@ class Session:
                 # With a kernel for CUDA, autograd doesn't take them apart. Fake tensors never reach it.
                 if not func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CUDA):
                     library.impl(func._schema.name[6:], _never, "CUDA")
-        self._libraries.append(library)
+        self._libraries += [library, Below(self)]
         self.mode.replaced[attention.SDPA] = self.choose
 
     def device_module(self, module: Any, name: str = "") -> Any:

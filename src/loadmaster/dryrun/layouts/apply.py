@@ -26,6 +26,9 @@ def wrap(session: Any, model: Any, parallel: Parallel, rank: int, *, name: str =
     mesh = _mesh(parallel)
     if parallel.tensor > 1:
         tensor_parallel.apply(model, mesh["tp"])
+    if parallel.data_parallel == 1 and not parallel.offload:
+        tensor_parallel.replicate(model, mesh["tp"])
+        return fsdp.materialise(session, model, name)
     if parallel.strategy == "ddp":
         return ddp.apply(session, model, mesh, parallel, name)
     return fsdp.apply(session, model, mesh, parallel, name)
@@ -78,10 +81,7 @@ def _mesh(parallel: Parallel) -> Any:
     from torch.distributed.device_mesh import init_device_mesh
 
     sizes = {"dp_replicate": parallel.replicate, "dp_shard": parallel.fsdp, "tp": parallel.tensor}
-    if parallel.strategy == "fsdp2":
-        needed = {"dp_shard"} | ({"dp_replicate"} if parallel.replicate > 1 else set())
-    else:
-        needed = {"dp_replicate"}
-    names = [each for each, size in sizes.items() if size > 1 or each in needed]
+    needed = "dp_replicate" if parallel.strategy == "ddp" else "dp_shard"
+    names = [each for each, size in sizes.items() if size > 1 or each == needed]
     with torch.device("cpu"):
         return init_device_mesh("cuda", tuple(sizes[each] for each in names), mesh_dim_names=tuple(names))

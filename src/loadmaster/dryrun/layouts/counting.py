@@ -55,7 +55,7 @@ def _fsdp(patches: Patches, session: Any) -> None:
         (_fsdp_param.FSDPParam, "to_sharded_post_forward"),
     ):
         patches.set(owner, name, gathering(tracker, getattr(owner, name)))
-    reduce = gathering(tracker, _fsdp_param_group.foreach_reduce)
+    reduce = gathering(tracker, _fsdp_param_group.foreach_reduce)  # type: ignore[attr-defined]
 
     def foreach_reduce(params: Any, grads: Any, *args: Any, **kwargs: Any) -> Any:
         for grad in grads:
@@ -63,7 +63,9 @@ def _fsdp(patches: Patches, session: Any) -> None:
         found = reduce(params, grads, *args, **kwargs)
         for param in params:
             if param.sharded_param.grad is not None:
-                tracker.tag(param.sharded_param.grad, "gradients", session.watch.owners.get(id(param.sharded_param)))
+                tracker.tag(
+                    param.sharded_param.grad, "gradients", session.watch.owners.get(id(param.sharded_param))
+                )
         return found
 
     patches.set(_fsdp_param_group, "foreach_reduce", foreach_reduce)
@@ -105,7 +107,7 @@ def _ddp(patches: Patches, session: Any) -> None:
     patches.set(ddp, "_pre_forward", pre_forward)
 
 
-def _reduced(_: object, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def _reduced(_: object, bucket: Any) -> torch.futures.Future[torch.Tensor]:
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
     future.set_result(bucket.buffer())
     return future

@@ -83,9 +83,7 @@ def parse_parallel(
         if value < 1:
             raise BadValueError(name, value, "at least 1")
     if gpus % tensor:
-        raise BadValueError(
-            "--tensor-parallel", tensor, f"a divisor of the {gpus} GPUs: {_divisors(gpus)}"
-        )
+        raise BadValueError("--tensor-parallel", tensor, f"a divisor of the {gpus} GPUs: {_divisors(gpus)}")
     data = gpus // tensor
     ddp = strategy == "ddp"
     copies = data if ddp else (replicate or 1)
@@ -95,6 +93,10 @@ def parse_parallel(
         )
     if ddp and replicate not in (None, data):
         raise BadValueError("--replicate", replicate, f"{data} with DDP, which has a copy on every rank")
+    if ddp and tensor > 1:
+        raise BadValueError(
+            "--strategy", strategy, "fsdp2 with --tensor-parallel: DDP doesn't take DTensor weights"
+        )
     if ddp and offload:
         raise BadValueError("--offload", offload, "--strategy fsdp2: DDP offloads nothing")
     return Parallel(
@@ -135,7 +137,9 @@ def _reshard(said: str | bool | int, shards: int) -> bool | int:
     except ValueError:
         count = 0
     if count < 1 or shards % count:
-        raise BadValueError("--reshard", said, f"true, false, or a divisor of the {shards} shards: {_divisors(shards)}")
+        raise BadValueError(
+            "--reshard", said, f"true, false, or a divisor of the {shards} shards: {_divisors(shards)}"
+        )
     return True if count == shards else False if count == 1 else count
 
 

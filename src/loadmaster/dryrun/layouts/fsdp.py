@@ -43,10 +43,11 @@ def layers(model: Any) -> Iterator[Any]:
         kinds = {kind for kind, count in counts.items() if count > 1}
     taken: set[int] = set()
     for module in model.modules():
-        if type(module).__name__ in kinds and module is not model and id(module) not in taken:
-            if any(True for _ in module.parameters()):
-                taken.update(id(each) for each in module.modules())
-                yield module
+        if type(module).__name__ not in kinds or module is model or id(module) in taken:
+            continue
+        if any(True for _ in module.parameters()):
+            taken.update(id(each) for each in module.modules())
+            yield module
 
 
 def materialise(session: Any, model: Any, name: str = "", *, offload: bool = False) -> Any:

@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from loadmaster.dryrun.layouts import collectives
@@ -41,8 +40,8 @@ def install(patches: Patches, session: Any) -> None:
                 f"torch.distributed: rank {own} of {world} is simulated; collectives take their memory and move nothing"
             )
 
-    import torch.distributed.device_mesh as device_mesh
-    import torch.distributed.distributed_c10d as c10d
+    from torch.distributed import device_mesh
+    from torch.distributed import distributed_c10d as c10d
 
     new_group = _without_backend(dist.new_group)
     for owner in (dist, c10d, device_mesh):
@@ -79,14 +78,14 @@ def _end() -> None:
 
 def _without_backend(real: Any) -> Any:
     def new_group(
-        ranks: Any = None, timeout: Any = None, backend: Any = None, pg_options: Any = None, *args: Any, **kwargs: Any
+        ranks: Any = None,
+        timeout: Any = None,
+        backend: Any = None,
+        pg_options: Any = None,
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
         kwargs.pop("device_id", None)
         return real(ranks, timeout, None, None, *args, **kwargs)
 
     return new_group
-
-
-def local(tensor: torch.Tensor) -> torch.Tensor:
-    """The part of a DTensor that this rank has; any other tensor as it is."""
-    return getattr(tensor, "_local_tensor", tensor)

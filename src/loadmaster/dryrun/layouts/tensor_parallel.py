@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import fnmatch
+import re
 from typing import Any
+
+import torch
 
 from loadmaster.errors import UsageError
 
@@ -16,22 +18,26 @@ def apply(model: Any, mesh: Any) -> None:
     except ImportError:
         apply_plan(model, mesh, plan)
     else:
-        apply_tensor_parallelism(model, mesh, plan)
+        parameters = {
+            name: plan[name.rpartition(".")[0]]
+            for name, _ in model.named_parameters()
+            if name.rpartition(".")[0] in plan
+        }
+        apply_tensor_parallelism(model, mesh, {**parameters, **plan})
+    if getattr(model, "all_tied_weights_keys", None):
+        model.tie_weights(recompute_mapping=False)
 
 
 def plan_of(model: Any) -> dict[str, str]:
-    """The model's plan, one entry for each module or parameter: the style's name by path."""
+    """The model's plan, one entry for each module (of experts also each parameter): the style's name by path."""
     patterns = dict(getattr(model, "tp_plan", None) or getattr(model, "_tp_plan", None) or {})
-    names = [name for name, _ in model.named_modules()] + [name for name, _ in model.named_parameters()]
-    found = {
-        name: style
-        for pattern, style in patterns.items()
-        for name in names
-        if fnmatch.fnmatchcase(name, pattern) and name.count(".") == pattern.count(".")
-    }
-    for tied in getattr(model, "all_tied_weights_keys", None) or {}:
-        # A head that is tied to the embedding stays with it.
-        found.pop(tied.rpartition(".")[0], None)
+    modules = [name for name, _ in model.named_modules()]
+    parameters = [name for name, _ in model.named_parameters()]
+    found: dict[str, str] = {}
+    for names in (parameters, modules):
+        for pattern, style in patterns.items():
+            expression = re.compile(re.escape(pattern).replace(r"\*", r"\d+"))
+            found.update({name: style for name in names if expression.fullmatch(name)})
     if not found:
         raise UsageError(
             f"{type(model).__name__} has no tensor-parallel plan, so --tensor-parallel can't split it",
@@ -46,15 +52,51 @@ def apply_plan(model: Any, mesh: Any, plan: dict[str, str]) -> None:
     from torch.distributed.tensor import Replicate
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-    styles = {
-        "colwise": lambda: ColwiseParallel(),
-        "rowwise": lambda: RowwiseParallel(),
-        "colwise_gather_output": lambda: ColwiseParallel(output_layouts=Replicate()),
-        "colwise_rep": lambda: ColwiseParallel(output_layouts=Replicate()),
-        "embedding_rowwise": lambda: RowwiseParallel(input_layouts=Replicate()),
-        "rowwise_split_input": lambda: RowwiseParallel(input_layouts=Replicate()),
+    whole = Replicate()
+    gathered = {"output_layouts": whole}
+    styles: dict[str, Any] = {
+        "colwise": (ColwiseParallel, {}),
+        "rowwise": (RowwiseParallel, {}),
+        "colwise_gather_output": (ColwiseParallel, gathered),
+        "colwise_rep": (ColwiseParallel, gathered),
+        "embedding_rowwise": (RowwiseParallel, {"input_layouts": whole}),
+        "rowwise_split_input": (RowwiseParallel, {"input_layouts": whole}),
     }
     unknown = sorted(set(plan.values()) - set(styles))
     if unknown:
-        raise UsageError(f"{type(model).__name__}'s tensor-parallel plan has {unknown[0]!r}, which torch can't do")
-    parallelize_module(model, mesh, {name: styles[style]() for name, style in plan.items()})
+        raise UsageError(
+            f"{type(model).__name__}'s tensor-parallel plan has {unknown[0]!r}, which torch can't do"
+        )
+    made = {name: styles[style][0](**styles[style][1]) for name, style in plan.items()}
+    parallelize_module(model, mesh, made)
+
+
+def replicate(model: Any, mesh: Any) -> None:
+    """Make what the plan leaves whole (norms) DTensors too, each rank with all of it: optimizers take no mixture. Only needed
+    where FSDP2 doesn't do so; accelerate does the same (ReplicateParallel)."""
+    from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
+
+    def enter(_: Any, args: Any) -> Any:
+        return tuple(
+            DTensor.from_local(each, mesh, [Replicate()], run_check=False) if _plain(each) else each
+            for each in args
+        )
+
+    def leave(_: Any, __: Any, out: Any) -> Any:
+        return out.to_local() if isinstance(out, DTensor) else out
+
+    for module in model.modules():
+        own = {key: param for key, param in module._parameters.items() if param is not None}
+        if not own or any(isinstance(param, DTensor) for param in own.values()) or any(module.children()):
+            continue
+        for key, param in own.items():
+            whole = distribute_tensor(param.detach(), mesh, [Replicate()], src_data_rank=None)
+            module._parameters[key] = torch.nn.Parameter(whole, requires_grad=param.requires_grad)
+        module.register_forward_pre_hook(enter)
+        module.register_forward_hook(leave)
+
+
+def _plain(each: Any) -> bool:
+    from torch.distributed.tensor import DTensor
+
+    return isinstance(each, torch.Tensor) and not isinstance(each, DTensor) and each.is_floating_point()

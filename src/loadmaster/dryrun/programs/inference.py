@@ -58,7 +58,8 @@ class Inference:
         found: dict[str, Any] = {}
         if "use_cache" in self.names:
             found["use_cache"] = self.cached
-        if self.job.logits == "last" and "logits_to_keep" in self.names:
+        whole = self.job.facts.upcast_logits  # before there was logits_to_keep
+        if self.job.logits == "last" and "logits_to_keep" in self.names and not whole:
             found["logits_to_keep"] = 1
         return found
 
@@ -87,11 +88,18 @@ class Inference:
         base = _kept(batch, self.model)
         for step in range(steps):
             length = job.seq_len - steps + step + 1
+            old = self._old_cache()
             outputs = self.model(**self._token(base, length), **self._options())
             self.cache = cache_of(outputs)
             self._tag()
             self._next(outputs)
-            del outputs
+            del outputs, old
+
+    def _old_cache(self) -> list[Any]:
+        """What lives on while a token's new cache is built: tuples of keys and values before transformers 4.42."""
+        if self.job.facts.cache != "tuple":
+            return []
+        return [(layer.keys, layer.values) for layer in layers_of(self.cache) if hasattr(layer, "keys")]
 
     def _token(self, base: batches.Batch, length: int) -> batches.Batch:
         count = self.job.micro_batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from loadmaster.dryrun.programs import adapters, building, checkpointing
+from loadmaster.dryrun.programs import adapters, building, checkpointing, versions
 from loadmaster.dryrun.programs.honoured import attention
 from loadmaster.jobs.job import Job
 
@@ -45,6 +45,7 @@ def load(fields: dict[str, Any], name: str, job: Job) -> Loaded:
     """Build the model of a config and change it as the job's method asks."""
     config = building.config_of(fields, name)
     base = building.build(config, job.precision.weights, attention(job), name)
+    versions.adapt(base, job)
     model = base
     if job.training:
         if job.lora is not None:

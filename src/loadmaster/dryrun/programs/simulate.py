@@ -33,13 +33,14 @@ def simulate(
     """
     import torch
 
-    from loadmaster.dryrun.programs import honoured, quirks
+    from loadmaster.dryrun.programs import honoured, quirks, versions
     from loadmaster.dryrun.programs.building import quiet
     from loadmaster.dryrun.programs.loading import load
     from loadmaster.dryrun.session import Session
     from loadmaster.dryrun.summary import summarise
 
     tell = progress or (lambda stage, share: None)
+    versions.check(job)
     notes = honoured.check(job)
     started_s = time.perf_counter()
     tell("building", 0.0)
@@ -48,6 +49,7 @@ def simulate(
     session.notes.extend((*notes, *loaded.notes))
     with quiet(), session:
         quirks.apply(session._patches)
+        versions.patch(session._patches, job)
         try:
             loaded.onto(session)
             loaded.run(session, max(2, steps), tell)

@@ -11,18 +11,20 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from loadmaster.workflows.dryrun import dryrun
     from loadmaster.workflows.plan import plan
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "plan"]
+__all__ = ["__version__", "dryrun", "plan"]
 
-_FUNCTIONS = {"plan": "loadmaster.workflows.plan"}
+_FUNCTIONS = {"dryrun": "loadmaster.workflows.dryrun", "plan": "loadmaster.workflows.plan"}
 """Public function → the module that defines it."""
 
 
 class _Package(ModuleType):
     """This package: ``loadmaster.plan`` stays the function when the room of that name, ``loadmaster/plan``, is
-    imported. (Inside, ``from loadmaster.plan import ...`` goes by module names and always means the room.)"""
+    imported, and so does ``loadmaster.dryrun``. (Inside, ``from loadmaster.plan import ...`` goes by module names and always
+    means the room.)"""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in _FUNCTIONS or not isinstance(value, ModuleType):

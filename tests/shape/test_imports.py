@@ -54,7 +54,7 @@ def test_the_front_loads_no_verb(arguments, loaded_by):
 
 
 def test_the_public_names_are_listed():
-    assert dir(loadmaster) == ["__version__", "plan"]
+    assert dir(loadmaster) == ["__version__", "dryrun", "plan"]
     assert sorted(loadmaster.__all__) == dir(loadmaster)
 
 

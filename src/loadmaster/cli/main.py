@@ -160,8 +160,11 @@ def _dispatch(arguments: list[str]) -> int:
         allow_abbrev=False,
     )
     module.add_arguments(parser)
+    words = arguments[1:]
+    if hasattr(module, "arrange"):  # a verb that reads its words otherwise than argparse would
+        words = module.arrange(words)
     try:
-        return int(module.run(parser.parse_args(arguments[1:])))
+        return int(module.run(parser.parse_args(words)))
     except SystemExit as leaving:  # --help
         return leaving.code if isinstance(leaving.code, int) else 0
 

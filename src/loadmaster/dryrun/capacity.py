@@ -1,4 +1,4 @@
-"""A run that had all the memory it asked for, judged against a card: where it would run out, and under which settings. No torch."""
+"""A run that had all the memory it asked for, judged against a card: where it would run out, and under which settings."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 
@@ -20,6 +21,7 @@ COMPONENTS = {
     "temporaries": "temporaries", "workspace": "workspace",
 }  # fmt: skip
 """What the plan's ledger calls them."""
+_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 SOURCE = "dry run: blocks alive at the phase's highest moment"
 
 
@@ -45,11 +47,18 @@ def modules(alive: Iterable[Block]) -> tuple[Share, ...]:
 
 
 def tensors(trace: Trace, alive: Iterable[Block]) -> tuple[Held, ...]:
-    """The largest groups of equal blocks."""
+    """The largest groups of equal blocks; layers that are alike are one: ``model.layers.*.mlp``."""
     sizes: Counter[tuple[str, str, str, str, str, int]] = Counter()
     counts: Counter[tuple[str, str, str, str, str, int]] = Counter()
     for block in alive:
-        key = (trace.kind(block), block.module, block.op, block.shape, block.phase, block.step)
+        key = (
+            trace.kind(block),
+            _NUMBER.sub("*", block.module),
+            block.op,
+            block.shape,
+            block.phase,
+            block.step,
+        )
         sizes[key] += block.size_bytes
         counts[key] += 1
     return tuple(
@@ -65,6 +74,10 @@ def phase_peaks(trace: Trace) -> tuple[PhasePeak, ...]:
     """The highest moment of each phase of each step, in the order of the program."""
     found: dict[tuple[int, str], tuple[int, int]] = {}
     for mark, first, beyond in stretches(trace):
+        if mark[1] == "forward" and not any(
+            each is not None and each >= 0 for each in trace.events[first:beyond]
+        ):
+            continue  # between phases something is given back, but nothing runs
         allocated = max(trace.allocated_bytes[first:beyond], default=0)
         reserved = max(trace.reserved_bytes[first:beyond], default=0)
         before = found.get(mark, (0, 0))

@@ -16,7 +16,8 @@ class Share(Record, kw_only=True):
 
 
 class Held(Record, kw_only=True):
-    """Equal blocks that are there at the peak: same category, module, operator, shape, phase and step of birth."""
+    """Equal blocks that are there at the peak: same category, module, operator, shape, phase and step of birth.
+    Numbered layers are one module: ``model.layers.*.mlp``."""
 
     category: str
     module: str
@@ -66,6 +67,8 @@ class OutOfMemory(Record, kw_only=True):
     """The largest free block in what is reserved."""
     inactive_split_bytes: int
     """Free, but in segments that are partly in use: fragmentation."""
+    handled: bool = False
+    """The program caught the error and went on."""
 
 
 class Answer(Record, kw_only=True):
@@ -139,8 +142,8 @@ class DryRun(Record, kw_only=True):
 
     @property
     def fits(self) -> bool | None:
-        """Whether the card is enough; None where none was named."""
-        return None if self.capacity_bytes is None else self.oom is None
+        """Whether the card is enough, maybe with the program's own handling; None where none was named."""
+        return None if self.capacity_bytes is None else self.oom is None or self.oom.handled
 
     def __repr__(self) -> str:
         """One line: what ran, whether it fits, the peak. (The fields in full are ``msgspec.to_builtins(dryrun)``.)"""

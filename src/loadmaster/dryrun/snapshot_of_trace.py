@@ -1,4 +1,4 @@
-"""A dry run's trace as a memory snapshot: every block with the operator, module, phase and step that asked for it. No torch here."""
+"""A dry run's trace as a memory snapshot: every block with the operator, module, phase and step that asked for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from loadmaster.dryrun.snapshot_file import FramedEvent, snapshot_of, write_snap
 
 
 def write(trace: Trace, conf: str, capacity_bytes: int | None, path: str | Path) -> None:
-    """Write what PyTorch's memory viewer opens; raises BadFileError. Microseconds are the places of events, as nothing took time."""
+    """Write what PyTorch's memory viewer opens; raises BadFileError. Times are the places of events: nothing took time."""
     snapshot = snapshot_of(
         _framed(trace), parse_alloc_conf(conf), capacity_bytes, annotations=_annotations(trace)
     )

@@ -18,6 +18,8 @@ _COLOURS = {
     "temporaries": "bright magenta",
     "weight copies": "bright blue",
     "adapters": "bright blue",
+    "parameters": "blue",
+    "gathered": "bright blue",
 }
 _OTHER = "bright black"
 _MARKS = "█▓▒░▚▞▘"

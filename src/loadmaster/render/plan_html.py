@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from html import escape
 
 from loadmaster.plan import Plan, Verdict
 from loadmaster.records import Interval
 from loadmaster.render.bar import Piece, grouped, pieces
 from loadmaster.render.command import command, command_line
+from loadmaster.render.html_parts import STYLES as _STYLES
+from loadmaster.render.html_parts import box as _box
+from loadmaster.render.html_parts import faint as _faint
+from loadmaster.render.html_parts import table as _table
+from loadmaster.render.html_parts import text as _text
+from loadmaster.render.html_parts import title as _title
 from loadmaster.render.ladder import effect
 from loadmaster.render.plan import headline, job_words, parameters_words
 from loadmaster.render.serving import holds, terms
 from loadmaster.render.sizes import Scale, apart, scale_of, share
-from loadmaster.render.terminal import glued, plain
+from loadmaster.render.terminal import plain
 
-_STYLES = {"bold,green": "#2e9e4f", "bold,yellow": "#d79a00", "bold,red": "#d6453d", "bold": "#888888"}
 _PALETTE = ("#4a90d9", "#e0a93b", "#b87fd9", "#45a87f", "#d96a5b", "#5bb8c4", "#9a8f80")
 _KEPT = "repeating-linear-gradient(45deg,#8888,#8888 3px,transparent 3px,transparent 6px)"
-_CELL = "padding:.15em .9em .15em 0;text-align:left;vertical-align:top;background:none;border:none"
-_NUMBER = f"{_CELL.replace('left', 'right')};white-space:nowrap;font-variant-numeric:tabular-nums"
-_FAINT = "opacity:.7"
 _ALONE: dict[Verdict, str] = {
     "fits": f'<span style="color:{_STYLES["bold,green"]}">✓ fits</span>',
     "tight": f'<span style="color:{_STYLES["bold,yellow"]}">! tight</span>',
@@ -50,37 +51,6 @@ def plan_html(plan: Plan) -> str:
         _small_print(plan),
     ]
     return f'<div style="max-width:60em;line-height:1.45;overflow-wrap:break-word">{"".join(parts)}</div>'
-
-
-def _text(text: str) -> str:
-    """Text as HTML: from outside or not, and no line breaks between a number and its unit."""
-    return escape(glued(plain(text)))
-
-
-def _box(colour: str, content: str) -> str:
-    return f'<div style="border-left:.3em solid {colour};padding:.2em .7em;margin:.5em 0">{content}</div>'
-
-
-def _faint(content: str) -> str:
-    return f'<span style="{_FAINT}">{content}</span>'
-
-
-def _table(rows: Iterable[Sequence[str]], numbers: tuple[int, ...] = ()) -> str:
-    """Cells are HTML already. A table that is too wide for the window scrolls by itself."""
-    body = "".join(
-        '<tr style="background:none">'
-        + "".join(
-            f'<td style="{_NUMBER if i in numbers else _CELL}">{cell}</td>' for i, cell in enumerate(row)
-        )
-        + "</tr>"
-        for row in rows
-    )
-    style = "border-collapse:collapse;margin:0;color:inherit;font-size:inherit"
-    return f'<div style="overflow-x:auto"><table style="{style}">{body}</table></div>'
-
-
-def _title(text: str) -> str:
-    return f'<div style="margin:.9em 0 .2em 0"><strong>{_text(text)}</strong></div>'
 
 
 def _ledger(plan: Plan, scale: Scale) -> str:
@@ -226,6 +196,6 @@ def _small_print(plan: Plan) -> str:
     notes = "".join(f"<div>Note: {_text(note)}</div>" for note in plan.notes)
     said = "; ".join(a.text for a in plan.ledger.assumptions)
     assumed = (
-        f'<div style="{_FAINT};font-size:90%;margin-top:.5em">Assumed: {_text(said)}</div>' if said else ""
+        f'<div style="opacity:.7;font-size:90%;margin-top:.5em">Assumed: {_text(said)}</div>' if said else ""
     )
     return notes + assumed

@@ -65,7 +65,7 @@ def plan(
         seq, usual = _usual_seq(spec)
     if "engine" in how:
         how["framework"] = how.pop("engine")
-    words = _said({"task": task, "method": method, "precision": precision, "batch": batch, "seq": seq, **how})
+    words = said({"task": task, "method": method, "precision": precision, "batch": batch, "seq": seq, **how})
     notes = usual + _as_stored(spec, words)
     job = make_job(**words)
     if idle := unused(spec, job, words):
@@ -73,7 +73,7 @@ def plan(
         job = make_job(**{field: value for field, value in words.items() if field not in idle})
     _check_targets(spec, job)
     suits.check(spec, job)
-    device, host, where, found = _device(gpu, vram, machine)
+    device, host, where, found = device_of(gpu, vram, machine)
     notes += (*found, *suits.notes(job, device))
     if spec.max_positions is not None and job.seq_len > spec.max_positions:
         notes += (
@@ -93,7 +93,7 @@ def _usual_seq(spec: ModelSpec) -> tuple[int, tuple[str, ...]]:
     return min(DEFAULT_SEQ, spec.max_positions or DEFAULT_SEQ), ()
 
 
-def _device(
+def device_of(
     gpu: str | None, vram: str | int | None, machine: Machine | None
 ) -> tuple[Device | None, Host | None, tuple[str, str], tuple[str, ...]]:
     """The card, the host if the job would run here, the words that name the card, and what to note about the choice."""
@@ -107,7 +107,7 @@ def _device(
     return one, None, ("--gpu", gpu), found
 
 
-def _said(words: dict[str, Any]) -> dict[str, Any]:
+def said(words: dict[str, Any]) -> dict[str, Any]:
     """The words that were said; None means not said. Raises BadValueError for one that is neither text nor number where
     it should be: whoever calls from code may hand over anything."""
     said = {field: value for field, value in words.items() if value is not None}

@@ -29,12 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a name (Qwen/Qwen2.5-7B), or the path of a folder, config.json, .safetensors or .gguf file",
     )
     parser.add_argument("--params", metavar="N", help="a model of this many parameters (7B), or their number")
-    card = parser.add_argument_group("card")
-    card.add_argument("--gpu", metavar="NAME", help="rtx4090, a100-80gb, ...; auto (default): this machine's")
-    card.add_argument("--vram", metavar="SIZE", help="a card known by its memory alone: 24GiB")
-    _job(parser.add_argument_group("job"))
-    _training(parser.add_argument_group("training"))
-    _inference(parser.add_argument_group("inference (--task infer or serve)"))
+    add_card(parser.add_argument_group("card"))
+    add_job(parser.add_argument_group("job"))
+    add_training(parser.add_argument_group("training"))
+    add_inference(parser.add_argument_group("inference (--task infer or serve)"))
     output = parser.add_argument_group("output")
     output.add_argument(
         "--explain", action="store_true", help="every entry: formula, largest tensors, source"
@@ -48,7 +46,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument("--json", action="store_true", help="print JSON (docs/json.md)")
 
 
-def _job(group: argparse._ArgumentGroup) -> None:
+def add_card(group: argparse._ArgumentGroup) -> None:
+    """Which card the job is for."""
+    group.add_argument(
+        "--gpu", metavar="NAME", help="rtx4090, a100-80gb, ...; auto (default): this machine's"
+    )
+    group.add_argument("--vram", metavar="SIZE", help="a card known by its memory alone: 24GiB")
+
+
+def add_job(group: argparse._ArgumentGroup) -> None:
+    """What every job has."""
     group.add_argument("--task", metavar="TASK", help="finetune (default), train, infer, serve")
     group.add_argument("--method", metavar="METHOD", help="full (default), lora, dora, qlora")
     group.add_argument(
@@ -57,8 +64,8 @@ def _job(group: argparse._ArgumentGroup) -> None:
         help="amp: float32 weights under bf16 autocast (default of full training); bf16 (default else), fp16, fp32; "
         "bf16-master, fp16-master: float32 copies in the optimizer; megatron: and float32 gradients",
     )
-    _number(group, "--batch", "sequences at once (micro-batch); default 1")
-    _number(group, "--seq", "tokens in a sequence, prompt and answer together; default 2048")
+    add_number(group, "--batch", "sequences at once (micro-batch); default 1")
+    add_number(group, "--seq", "tokens in a sequence, prompt and answer together; default 2048")
     group.add_argument(
         "--attention",
         metavar="KIND",
@@ -74,13 +81,14 @@ def _job(group: argparse._ArgumentGroup) -> None:
         metavar="NAME",
         help="transformers (default; with a version: 'transformers 4.40'), torchtune, litgpt",
     )
-    _number(group, "--images", "images a sequence, for models that see; default 1")
-    _number(group, "--source-seq", "tokens of the encoder, for encoder-decoders; default as --seq")
+    add_number(group, "--images", "images a sequence, for models that see; default 1")
+    add_number(group, "--source-seq", "tokens of the encoder, for encoder-decoders; default as --seq")
 
 
-def _training(group: argparse._ArgumentGroup) -> None:
-    _number(group, "--grad-accumulation", "micro-batches in a step; default 1")
-    _number(group, "--eval-batch", "sequences at once in evaluation (Trainer: 8); default: no evaluation")
+def add_training(group: argparse._ArgumentGroup) -> None:
+    """What training has beside."""
+    add_number(group, "--grad-accumulation", "micro-batches in a step; default 1")
+    add_number(group, "--eval-batch", "sequences at once in evaluation (Trainer: 8); default: no evaluation")
     group.add_argument(
         "--checkpointing",
         metavar="KIND",
@@ -95,8 +103,8 @@ def _training(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--optimizer-implementation", metavar="KIND", help="foreach (default), fused, for-loop"
     )
-    _number(group, "--optimizer-rank", "rank of GaLore's projections; default 128")
-    _number(group, "--rank", "rank of LoRA's adapters; default 16")
+    add_number(group, "--optimizer-rank", "rank of GaLore's projections; default 128")
+    add_number(group, "--rank", "rank of LoRA's adapters; default 16")
     group.add_argument("--targets", metavar="A,B", help="modules with adapters; default all-linear")
     group.add_argument(
         "--lora-dropout", metavar="P", type=_fraction, help="dropout before LoRA's adapters; default 0"
@@ -126,8 +134,8 @@ def _training(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--dataset", metavar="SIZE", help="of it in RAM: 20GiB; default: read from files as needed"
     )
-    _number(group, "--workers", "processes of the data loader; default 0")
-    _number(group, "--prefetch", "batches that each holds ready; default 2")
+    add_number(group, "--workers", "processes of the data loader; default 0")
+    add_number(group, "--prefetch", "batches that each holds ready; default 2")
     group.add_argument("--pin-memory", action="store_true", default=None, help="page-locked batches")
 
 
@@ -145,9 +153,10 @@ def _files(folder: str, but: str = "") -> str:
     return ", ".join(sorted(path.stem for path in found if path.stem != but))
 
 
-def _inference(group: argparse._ArgumentGroup) -> None:
-    _number(group, "--new-tokens", "tokens of --seq that are generated; default 0")
-    _number(group, "--prefill-chunk", "prompt tokens processed at once; default: the whole prompt")
+def add_inference(group: argparse._ArgumentGroup) -> None:
+    """What inference has beside."""
+    add_number(group, "--new-tokens", "tokens of --seq that are generated; default 0")
+    add_number(group, "--prefill-chunk", "prompt tokens processed at once; default: the whole prompt")
     group.add_argument("--logits", metavar="WHICH", help="last (default), all")
     group.add_argument(
         "--kv-dtype",
@@ -166,11 +175,13 @@ def _inference(group: argparse._ArgumentGroup) -> None:
         type=_share,
         help="vllm's gpu_memory_utilization; default 0.9",
     )
-    _number(group, "--max-sequences", "vllm's max_num_seqs; --prefill-chunk is its max_num_batched_tokens")
+    add_number(group, "--max-sequences", "vllm's max_num_seqs; --prefill-chunk is its max_num_batched_tokens")
 
 
-def _number(group: argparse._ArgumentGroup, option: str, text: str) -> None:
-    group.add_argument(option, metavar="N", type=_whole(option), help=text)
+def add_number(group: argparse._ArgumentGroup, option: str, text: str, dest: str | None = None) -> None:
+    """An option that is a whole number; ``dest``: its field where that has another name."""
+    dest = dest or option[2:].replace("-", "_")
+    group.add_argument(option, metavar="N", type=_whole(option), help=text, dest=dest)
 
 
 def _share(text: str) -> float:

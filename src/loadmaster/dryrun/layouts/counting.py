@@ -96,7 +96,7 @@ def _ddp(patches: Patches, session: Any) -> None:
     patches.set(logger, "set_runtime_stats_and_log", lambda _: None)  # asks for CUDA events' times
     patches.set(reducer, "_rebuild_buckets", gathering(tracker, reducer._rebuild_buckets))
     patches.set(ddp, "__init__", gathering(tracker, ddp.__init__))
-    before = ddp._pre_forward
+    before: Any = ddp._pre_forward
 
     def pre_forward(model: Any, *inputs: Any, **kwargs: Any) -> Any:
         if not getattr(model, "_comm_hooks", True):

@@ -24,12 +24,14 @@ def simulate(
     steps: int = 2,
     progress: Progress | None = None,
     context_bytes: Interval | None = None,
+    onto: Callable[[Any, Any], Any] | None = None,
 ) -> DryRun:
     """Run ``job`` on the model of ``fields`` (a config.json's) on a simulated ``card``.
 
     ``conf`` are the allocator's settings (PYTORCH_ALLOC_CONF), ``steps`` how many optimizer steps are run (two at least, so
     that a step with the optimizer's states is seen), ``progress`` is told a stage and the share that is done. Running out of
-    memory is a result (``DryRun.oom``). Raises UsageError in one sentence for what can't be built or run.
+    memory is a result (``DryRun.oom``). ``onto(session, model)`` puts the model on the device another way than whole
+    (``layouts``). Raises UsageError in one sentence for what can't be built or run.
     """
     import torch
 
@@ -51,7 +53,10 @@ def simulate(
         quirks.apply(session._patches)
         versions.patch(session._patches, job)
         try:
-            loaded.onto(session)
+            if onto is None:
+                loaded.onto(session)
+            else:
+                loaded.model = onto(session, loaded.model)
             loaded.run(session, max(2, steps), tell)
         except torch.OutOfMemoryError:
             if session.tracker.oom is None:

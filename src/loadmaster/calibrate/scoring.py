@@ -85,6 +85,9 @@ class Report(Record, kw_only=True):
     rows: tuple[Outcome, ...]
     worst: tuple[Worst, ...]
     unknown_fields: dict[str, int]
+    engine: str = "plan"
+    beside: dict[str, Score] = {}
+    """The closed form's score on the rows that another engine predicts."""
 
 
 def percentile(values: Iterable[float], share: float) -> float | None:

@@ -61,6 +61,9 @@ def _scores(report: Report) -> Table:
         for confidence, found in scores.items():
             if found.rows:
                 table.add_row(confidence + label, *_score(found))
+    for confidence, found in report.beside.items():
+        if found.rows:
+            table.add_row(f"{confidence}, same by plan", *_score(found))
     return table
 
 

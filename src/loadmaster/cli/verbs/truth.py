@@ -3,6 +3,7 @@
 loadmaster truth                          the reduced set of a source checkout
 loadmaster truth --set measured.jsonl     another set, its models' configs in configs/ beside it
 loadmaster truth --group NAME --rows      one group, row by row
+loadmaster truth --engine dryrun          the dry run's predictions beside the closed form's
 """
 
 from __future__ import annotations
@@ -19,6 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--group", metavar="G", help="only the rows of this group")
     parser.add_argument(
+        "--engine",
+        metavar="E",
+        default="plan",
+        help="plan (default: the closed form), dryrun (each row's program, op by op: seconds a row)",
+    )
+    parser.add_argument(
         "--rows", action="store_true", help="every row with its prediction, or why it has none"
     )
     parser.add_argument("--json", action="store_true", help="print JSON (sizes in bytes, unknown is null)")
@@ -33,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.configs is not None and not arguments.configs.is_dir():
         raise BadFileError(arguments.configs, "no such folder")
-    report = score_set(arguments.set, arguments.configs, arguments.group)
+    report = score_set(arguments.set, arguments.configs, arguments.group, arguments.engine)
     if arguments.json:
         output.put_json(render.report_json(report))
         return 0

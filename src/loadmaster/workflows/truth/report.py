@@ -18,6 +18,8 @@ from loadmaster.records import Interval, replace
 from loadmaster.workflows.truth.mapping import CONVENTIONS, Question, Unmapped, question
 from loadmaster.workflows.truth.rows import Row, read_rows
 
+CLOSED_FORM, DRY_RUN = "plan", "dryrun"
+ENGINES = (CLOSED_FORM, DRY_RUN)
 WORST = 10
 CONFIDENCES = ("high", "medium", "low")
 DRIVERS = {
@@ -38,9 +40,14 @@ def default_set() -> Path:
     return path
 
 
-def score_set(path: Path | None = None, configs: Path | None = None, group: str | None = None) -> Report:
+def score_set(
+    path: Path | None = None, configs: Path | None = None, group: str | None = None, engine: str = CLOSED_FORM
+) -> Report:
     """Score the predictions for every row of a set; raises UsageError for a set that can't be read and for a group that
-    it hasn't."""
+    it hasn't. ``engine`` is ``plan``, the closed form, or ``dryrun``, which runs each row's program op by op (seconds a row,
+    needs the dryrun extra); the closed form's score on the same rows is then beside its own."""
+    if engine not in ENGINES:
+        raise UnknownNameError("engine", engine, hint=f"choices: {', '.join(ENGINES)}")
     path = path or default_set()
     found = read_rows(path)
     folder = configs or path.parent / "configs"
@@ -51,6 +58,14 @@ def score_set(path: Path | None = None, configs: Path | None = None, group: str 
         if not rows:
             raise UnknownNameError("group", group, hint=f"the set has {', '.join(names)}")
     answers = [_answer(row, folder) for row in rows]
+    beside: list[Outcome] = []
+    if engine == DRY_RUN:
+        from loadmaster.workflows.truth.dryrun import ledgers
+
+        beside = [outcome for outcome, _ in answers]
+        found_ledgers = ledgers([(row, _asked(row, folder)) for row in rows], folder)
+        answers = [_answer(row, folder, given) for row, given in zip(rows, found_ledgers, strict=True)]
+        beside = [one for one, (outcome, _) in zip(beside, answers, strict=True) if outcome.predicted]
     outcomes = [outcome for outcome, _ in answers]
     ranked = sorted((a for a in answers if a[0].error is not None), key=lambda a: -abs(a[0].error or 0.0))[
         :WORST
@@ -64,14 +79,25 @@ def score_set(path: Path | None = None, configs: Path | None = None, group: str 
         rows=tuple(outcomes),
         worst=tuple(worst for _, worst in ranked if worst is not None),
         unknown_fields=found.unknown_fields,
+        engine=engine,
+        beside=_by_confidence(beside),
     )
+
+
+def _asked(row: Row, folder: Path) -> Question | None:
+    """The row's question, None where there is none that can be asked of one device."""
+    try:
+        return question(row, _model(row, folder), _device(row))
+    except (Unmapped, LoadmasterError):
+        return None
 
 
 def _by_confidence(outcomes: list[Outcome]) -> dict[str, Score]:
     return {word: scoring.score([o for o in outcomes if o.confidence == word]) for word in CONFIDENCES}
 
 
-def _answer(row: Row, folder: Path) -> tuple[Outcome, Worst | None]:
+def _answer(row: Row, folder: Path, given: Ledger | str | None = None) -> tuple[Outcome, Worst | None]:
+    """One row scored; ``given`` is another engine's ledger, or why it has none."""
     base = Outcome(
         id=row.id,
         group=row.group,
@@ -84,12 +110,14 @@ def _answer(row: Row, folder: Path) -> tuple[Outcome, Worst | None]:
     )
     try:
         device = _device(row)
+        if isinstance(given, str):
+            raise Unmapped(given)
         if row.config is None and row.measured.what == "nvidia-smi" and "context only" in (row.method or ""):
             return _compared(base, row, _context(device), "load", ()), None
         asked = question(row, _model(row, folder), device)
         if asked.pool_of_bytes is not None:
             return _compared(base, row, _pool(asked), "load", asked.assumed), None
-        ledger = _ledger(asked)
+        ledger = given or _ledger(asked)
         predicted, phase, entries = _figure(asked, ledger)
     except Unmapped as reason:
         return replace(base, reason=str(reason)), None

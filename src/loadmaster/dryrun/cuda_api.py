@@ -311,6 +311,7 @@ def _random() -> dict[str, Any]:
 
 def _private(card: Card) -> dict[str, Any]:
     return {
+        "_get_accelerator": lambda check=None: torch.device("cuda"),
         "_cuda_getDeviceCount": lambda: 1,
         "_cuda_getCurrentRawStream": lambda device=0: 0,
         "_cuda_isInBadFork": False,

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -205,6 +206,9 @@ def _no_numpy(real: Any) -> Any:
 
 
 def _no_pointer(tensor: Any) -> int:
+    if "/accelerate/" in sys._getframe(1).f_code.co_filename:
+        # It only wants to know which tensor is which, when it gives an optimizer the sharded parameters.
+        return int(tensor.untyped_storage()._cdata + tensor.storage_offset() * tensor.element_size())
     raise RuntimeError(
         "this program calls a compiled kernel (Triton, flash-attn, a C++ extension) that has no fake version: a dry run has "
         "no data to point to"

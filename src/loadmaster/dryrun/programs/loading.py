@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from loadmaster.dryrun.programs import adapters, building, checkpointing, versions
+from loadmaster.dryrun.programs import adapters, building, checkpointing, quantized, versions
 from loadmaster.dryrun.programs.honoured import attention
 from loadmaster.jobs.job import Job
 
@@ -27,6 +27,8 @@ class Loaded:
 
     def onto(self, session: Any) -> None:
         """Parameters and buffers become blocks of the simulated device."""
+        if self.job.quantization is not None:
+            quantized.onto(self.model, session)
         session.device_module(self.model)
 
     def run(self, session: Any, steps: int, progress: Any) -> None:
@@ -47,6 +49,10 @@ def load(fields: dict[str, Any], name: str, job: Job) -> Loaded:
     base = building.build(config, job.precision.weights, attention(job), name)
     versions.adapt(base, job)
     model = base
+    if job.quantization is not None:
+        quantized.quantize(base, job)
+        if job.training and job.quantization.upcast_rest:
+            quantized.prepare(base, job)
     if job.training:
         if job.lora is not None:
             model = adapters.wrap(base, job)

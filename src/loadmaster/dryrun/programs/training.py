@@ -23,7 +23,7 @@ class Training:
 
     def __init__(self, session: Session, model: Any, base: Any, job: Job) -> None:
         self.session, self.model, self.base, self.job = session, model, base, job
-        session.watch.after_backward = "optimizer step"
+        session.watch.after_backward = "backward"
         self.loss = losses.prepare(model, base, job)
         self.trained = [p for p in model.parameters() if p.requires_grad]
         self.stepper = stepping.prepare(self.trained, base, job, session)

@@ -7,9 +7,11 @@ optimizer made before ``.to("cuda")`` keeps its parameters. What can't be simula
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -24,6 +26,9 @@ from loadmaster.dryrun.values import known
 
 COMPILE_NOTE = "torch.compile is left out: compiled code can need less memory, or with CUDA graphs more, than what is shown"
 
+QUIET = ("torch._subclasses.fake_tensor", "bitsandbytes.cextension")
+"""Loggers that tell, with a traceback, what isn't so: an operator that failed in its fake kernel, a missing CUDA library."""
+
 
 def install(patches: Patches, session: Session) -> None:
     """Patch torch for the time of a free-form program."""
@@ -33,6 +38,8 @@ def install(patches: Patches, session: Session) -> None:
     _compiling(patches, session)
     _generators(patches)
     _refusals(patches)
+    for name in QUIET:
+        patches.set(logging.getLogger(name), "disabled", True)
     patches.set(FakeTensor, "__repr__", _printed(session))
     patches.set(FakeTensor, "__str__", FakeTensor.__repr__)
 
@@ -49,6 +56,42 @@ def _parameters(patches: Patches, session: Session) -> None:
         return real(cls, data, requires_grad, *args, **kwargs)
 
     patches.set(torch.nn.Parameter, "__new__", staticmethod(new))
+
+    made: Any = torch.Tensor._make_subclass
+
+    def make_subclass(cls: Any, data: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(data, FakeTensor):
+            return _both(made, cls, data, *args)
+        return made(cls, data, *args, **kwargs)
+
+    patches.set(torch.Tensor, "_make_subclass", staticmethod(make_subclass))
+
+
+@cache
+def _also_fake(cls: Any) -> Any:
+    return cls if issubclass(cls, FakeTensor) else type(cls.__name__, (cls, FakeTensor), {})
+
+
+def _both(made: Any, cls: Any, data: Any, requires_grad: bool = False) -> Any:
+    """A tensor of a library's own class (bitsandbytes' Params4bit) that is a fake one too; shares the storage."""
+    with no_dispatch():
+        tensor = made(
+            _also_fake(cls),
+            data,
+            requires_grad,
+            dispatch_device=True,
+            device_for_backend_keys=data.fake_device,
+        )
+    for name in FIELDS:
+        setattr(tensor, name, getattr(data, name))
+    return tensor
+
+
+FIELDS = (
+    "fake_device", "fake_mode", "constant", "pytype", "dispatch_keys", "real_tensor", "nonzero_memo", "item_memo",
+    "unique_memo", "unique_consecutive_memo", "nested_int_memo",
+)  # fmt: skip
+"""What FakeTensor.__new__ gives a tensor."""
 
 
 def _on_host(data: Any) -> bool:
@@ -96,16 +139,18 @@ def _threads(patches: Patches, session: Session) -> None:
 
 
 def _compiling(patches: Patches, session: Session) -> None:
-    def note() -> None:
-        if COMPILE_NOTE not in session.notes:
+    def note(given: Any) -> None:
+        # Libraries compile functions of their own when they are imported; that is not the program's choice.
+        library = "site-packages" in sys._getframe(2).f_code.co_filename
+        if (isinstance(given, torch.nn.Module) or not library) and COMPILE_NOTE not in session.notes:
             session.notes.append(COMPILE_NOTE)
 
     def compile_(model: Any = None, *_: Any, **__: Any) -> Any:
-        note()
+        note(model)
         return (lambda given: given) if model is None else model
 
     def compile_module(module: Any, *_: Any, **__: Any) -> None:
-        note()
+        note(module)
 
     patches.set(torch, "compile", compile_)
     patches.set(torch.nn.Module, "compile", compile_module)
@@ -123,14 +168,11 @@ def _generators(patches: Patches) -> None:
     """``torch.Generator("cuda")`` is one of the host's that names the device: nothing random is drawn."""
     real: Any = torch._C.Generator
 
-    class CudaGenerator(torch._C.Generator):
-        @property
-        def device(self) -> torch.device:
-            return torch.device("cuda", 0)
+    cuda = type("CudaGenerator", (real,), {"device": property(lambda _: torch.device("cuda", 0))})
 
     class Generator(metaclass=_Generators):
         def __new__(cls, device: Any = "cpu") -> Any:
-            return CudaGenerator() if torch.device(device).type == "cuda" else real(device)
+            return cuda() if torch.device(device).type == "cuda" else real(device)
 
     patches.set(torch, "Generator", Generator)
 

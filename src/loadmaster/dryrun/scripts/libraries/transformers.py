@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
+
+import torch
 
 from loadmaster.dryrun.scripts.adjustments import Adjustments
 
@@ -17,17 +20,41 @@ def _saved(owner: str) -> Any:
     return patch
 
 
+class _NoFolders:
+    """The module os, but for making folders."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def makedirs(self, *_: Any, **__: Any) -> None:
+        """The Trainer makes its output folder when it begins."""
+
+
 def _trainer(module: Any, adjustments: Adjustments) -> None:
     for name in (
         "_save_checkpoint", "save_model", "save_state", "save_metrics", "_load_best_model", "create_model_card",
         "push_to_hub", "_save", "_save_optimizer_and_scheduler", "_save_rng_state",
     ):  # fmt: skip
         adjustments.skip(module.Trainer, name, f"Trainer.{name.lstrip('_')}")
+    if hasattr(module, "os"):
+        adjustments.patches.set(module, "os", _NoFolders())
 
 
 def _masks(module: Any, adjustments: Adjustments) -> None:
     """Fake tensors look as if a program were traced; then masks are built that a GPU's run leaves out."""
     adjustments.replace(module, "is_tracing", lambda _: lambda *_, **__: False)
+
+
+def _stopping(module: Any, adjustments: Adjustments) -> None:
+    """No sequence ends before the longest that is allowed: that takes the most."""
+    values = adjustments.session.values
+
+    def goes_on(_: Any, input_ids: Any, *__: Any, **___: Any) -> Any:
+        values.note("whether a sequence has ended", "not before the longest allowed")
+        return torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
+
+    for name in ("EosTokenCriteria", "StopStringCriteria"):
+        adjustments.replace(getattr(module, name, None), "__call__", lambda _: goes_on)
 
 
 PATCHES = {
@@ -39,4 +66,5 @@ PATCHES = {
     "transformers.image_processing_base": _saved("ImageProcessingMixin"),
     "transformers.trainer": _trainer,
     "transformers.masking_utils": _masks,
+    "transformers.generation.stopping_criteria": _stopping,
 }

@@ -1,0 +1,180 @@
+"""A training script as it is, on the simulated device: up to some optimizer steps, or to its end.
+
+The script is code and is run, with the rights of who runs it. It trains nothing, and the libraries it uses save nothing and ask
+no network; what it writes with ``open`` it writes. What it prints goes where a program's output goes.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from loadmaster.dryrun.assume import parse_assumption
+from loadmaster.dryrun.card import Card
+from loadmaster.dryrun.context import Context
+from loadmaster.dryrun.result import DryRun
+from loadmaster.errors import BadFileError, BadValueError, LoadmasterError
+from loadmaster.records import Interval, replace
+
+ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "HF_DEACTIVATE_ASYNC_LOAD": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "WANDB_MODE": "disabled",
+    "COMET_MODE": "DISABLED",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "0",
+}
+"""Before libraries are imported: no network, weights loaded in one thread, no trackers of experiments."""
+
+
+class StopRun(BaseException):
+    """Enough steps have been seen. No Exception: scripts would swallow it."""
+
+
+class ScriptError(LoadmasterError):
+    """The script raised an exception of its own."""
+
+
+class _Steps:
+    """Counts the steps of each optimizer; stops the script when every one that is in use has made enough."""
+
+    def __init__(self, enough: int) -> None:
+        self.enough = enough
+        self.counts: Counter[int] = Counter()
+
+    def __call__(self, optimizer: Any, *_: Any) -> None:
+        self.counts[id(optimizer)] += 1
+        if min(self.counts.values()) >= self.enough or max(self.counts.values()) >= 2 * self.enough:
+            raise StopRun
+
+
+def run_script(
+    path: str | Path,
+    argv: Sequence[str] = (),
+    card: Card | None = None,
+    conf: str = "",
+    steps: int = 2,
+    *,
+    assume: Sequence[str] = (),
+    context_bytes: Interval | None = None,
+) -> DryRun:
+    """What a script takes on ``card``; ``argv`` are its arguments, ``steps`` the optimizer steps after which it is stopped (each
+    optimizer's, if it has several), ``assume`` rules for operators without a fake kernel.
+
+    Raises BadFileError, ScriptError with the script's line, LoadmasterError where something can't be simulated. Running out of
+    memory is a result. For a process of its own: the script's modules and settings stay in it.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise BadFileError(path, "there is no such file")
+    if steps < 1:
+        raise BadValueError("steps", steps, "1 or more")
+    context = Context(
+        card,
+        conf,
+        name=path.name,
+        program=" ".join(["python", str(path), *argv]),
+        assumptions=tuple(parse_assumption(each) for each in assume),
+        context_bytes=context_bytes,
+    )
+    counter = _Steps(steps)
+    with _environment(), context:
+        handle = register_optimizer_step_post_hook(counter)
+        try:
+            stopped = _run(path, argv, context)
+        finally:
+            handle.remove()
+        context.session.notes.extend(_notes(context, stopped, steps))
+        tracker = context.session.tracker
+        if tracker.oom is not None and stopped != "out of memory":
+            tracker.oom = replace(tracker.oom, handled=True)
+    return context.result
+
+
+@contextmanager
+def _environment() -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(ENVIRONMENT)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _run(path: Path, argv: Sequence[str], context: Context) -> str:
+    """Run the script as ``python path argv`` would; returns how it ended."""
+    before = sys.argv, sys.path
+    sys.argv, sys.path = [str(path), *argv], [str(path.resolve().parent), *sys.path[1:]]
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+    except StopRun:
+        return "stopped"
+    except torch.OutOfMemoryError:
+        if context.session.tracker.oom is None:
+            raise
+        return "out of memory"
+    except SystemExit as end:
+        if end.code in (None, 0):
+            return "ended"
+        raise ScriptError(f"{path.name} ended with exit code {end.code}") from None
+    except LoadmasterError as error:
+        error.args = (f"{_line(path, error)}: {error}",)
+        raise
+    except Exception as error:
+        _show(error)
+        text = " ".join(str(error).split())
+        kind = type(error).__name__
+        raise ScriptError(f"{_line(path, error)}: {f'{kind}: {text[:600]}' if text else kind}") from error
+    finally:
+        sys.argv, sys.path = before
+    return "ended"
+
+
+def _line(path: Path, error: BaseException) -> str:
+    """The script's line that an exception passed, innermost."""
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        return f"{Path(error.filename).name}, line {error.lineno}"
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == str(path) and frame.lineno
+    ]
+    return f"{path.name}, line {lines[-1]}" if lines else path.name
+
+
+def _show(error: Exception) -> None:
+    """The traceback from the script on, as Python shows it."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename in _ABOVE:
+        trace = trace.tb_next
+    sys.stdout.flush()
+    traceback.print_exception(type(error), error, trace, file=sys.stderr)
+
+
+_ABOVE = {__file__, runpy.__file__, "<frozen runpy>"}
+
+
+def _notes(context: Context, ended: str, steps: int) -> Iterator[str]:
+    session = context.session
+    if not session.tracker.trace.blocks:
+        yield "the script put nothing on the device"
+    elif ended == "stopped":
+        yield (
+            f"stopped after {steps} optimizer steps: what the script does later, such as an evaluation at its end, isn't seen"
+        )
+    elif ended == "ended":
+        yield f"the script ran to its end, with {session.watch.steps} optimizer steps"
+    if session.tracker.oom is not None and ended != "out of memory":
+        yield "the script ran out of memory, handled that and went on"

@@ -20,7 +20,7 @@ from loadmaster.dryrun.session import Session, current
 from loadmaster.dryrun.summary import summarise
 from loadmaster.dryrun.tensors import Patches
 from loadmaster.errors import BadValueError, LoadmasterError
-from loadmaster.records import Interval
+from loadmaster.records import Interval, replace
 
 
 class Context:
@@ -71,9 +71,12 @@ class Context:
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._patches.undo()
         self.session.__exit__(None, None, None)
+        tracker = self.session.tracker
+        if tracker.oom is not None and kind is None:
+            tracker.oom = replace(tracker.oom, handled=True)
         self._result = summarise(
             self.session,
             name=self.name,
@@ -128,8 +131,8 @@ def run_step(
         with context:
             _run(context.session, model, batch, step, optimizer, steps)
     except torch.OutOfMemoryError:
-        if context.result.oom is None:
-            raise
+        if context.session.tracker.oom is None:
+            raise  # the code's own
     return context.result
 
 

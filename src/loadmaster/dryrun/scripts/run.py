@@ -12,11 +12,10 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from loadmaster.dryrun.assume import parse_assumption
@@ -24,7 +23,7 @@ from loadmaster.dryrun.card import Card
 from loadmaster.dryrun.context import Context
 from loadmaster.dryrun.result import DryRun
 from loadmaster.errors import BadFileError, BadValueError, LoadmasterError
-from loadmaster.records import Interval, replace
+from loadmaster.records import Interval
 
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
@@ -89,17 +88,18 @@ def run_script(
         context_bytes=context_bytes,
     )
     counter = _Steps(steps)
-    with _environment(), context:
+    with _environment(), suppress(_RanOut), context:
         handle = register_optimizer_step_post_hook(counter)
         try:
             stopped = _run(path, argv, context)
         finally:
             handle.remove()
         context.session.notes.extend(_notes(context, stopped, steps))
-        tracker = context.session.tracker
-        if tracker.oom is not None and stopped != "out of memory":
-            tracker.oom = replace(tracker.oom, handled=True)
     return context.result
+
+
+class _RanOut(Exception):  # noqa: N818 - a result
+    """The script ended because memory ran out."""
 
 
 @contextmanager
@@ -113,33 +113,35 @@ def _environment() -> Iterator[None]:
         os.environ.update(before)
 
 
-def _run(path: Path, argv: Sequence[str], context: Context) -> str:
-    """Run the script as ``python path argv`` would; returns how it ended."""
+def _run(path: Path, argv: Sequence[str], context: Context) -> bool:
+    """Run the script as ``python path argv`` would; returns whether it was stopped after its steps."""
     before = sys.argv, sys.path
     sys.argv, sys.path = [str(path), *argv], [str(path.resolve().parent), *sys.path[1:]]
     try:
         runpy.run_path(str(path), run_name="__main__")
     except StopRun:
-        return "stopped"
-    except torch.OutOfMemoryError:
-        if context.session.tracker.oom is None:
-            raise
-        return "out of memory"
-    except SystemExit as end:
-        if end.code in (None, 0):
-            return "ended"
-        raise ScriptError(f"{path.name} ended with exit code {end.code}") from None
-    except LoadmasterError as error:
-        error.args = (f"{_line(path, error)}: {error}",)
-        raise
-    except Exception as error:
-        _show(error)
-        text = " ".join(str(error).split())
-        kind = type(error).__name__
-        raise ScriptError(f"{_line(path, error)}: {f'{kind}: {text[:600]}' if text else kind}") from error
+        return True
+    except (Exception, SystemExit) as error:
+        if isinstance(error, SystemExit) and error.code in (None, 0):
+            return False
+        if context.session.tracker.oom is not None:
+            # Whatever the script made of it: it ended there.
+            raise _RanOut from error
+        _failed(path, error)
     finally:
         sys.argv, sys.path = before
-    return "ended"
+    return False
+
+
+def _failed(path: Path, error: BaseException) -> NoReturn:
+    if isinstance(error, SystemExit):
+        raise ScriptError(f"{path.name} ended with exit code {error.code}") from None
+    if isinstance(error, LoadmasterError):
+        error.args = (f"{_line(path, error)}: {error}",)
+        raise error
+    _show(error)
+    text, kind = " ".join(str(error).split()), type(error).__name__
+    raise ScriptError(f"{_line(path, error)}: {f'{kind}: {text[:600]}' if text else kind}") from error
 
 
 def _line(path: Path, error: BaseException) -> str:
@@ -154,7 +156,7 @@ def _line(path: Path, error: BaseException) -> str:
     return f"{path.name}, line {lines[-1]}" if lines else path.name
 
 
-def _show(error: Exception) -> None:
+def _show(error: BaseException) -> None:
     """The traceback from the script on, as Python shows it."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename in _ABOVE:
@@ -166,15 +168,15 @@ def _show(error: Exception) -> None:
 _ABOVE = {__file__, runpy.__file__, "<frozen runpy>"}
 
 
-def _notes(context: Context, ended: str, steps: int) -> Iterator[str]:
+def _notes(context: Context, stopped: bool, steps: int) -> Iterator[str]:
     session = context.session
     if not session.tracker.trace.blocks:
         yield "the script put nothing on the device"
-    elif ended == "stopped":
+    elif stopped:
         yield (
             f"stopped after {steps} optimizer steps: what the script does later, such as an evaluation at its end, isn't seen"
         )
-    elif ended == "ended":
+    else:
         yield f"the script ran to its end, with {session.watch.steps} optimizer steps"
-    if session.tracker.oom is not None and ended != "out of memory":
+    if session.tracker.oom is not None:
         yield "the script ran out of memory, handled that and went on"

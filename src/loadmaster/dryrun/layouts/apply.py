@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -40,31 +39,30 @@ def roles(parallel: Parallel, model: Any) -> list[Role]:
 
     ``model`` may be on the meta device; it is not changed.
     """
-    shards = parallel.fsdp if parallel.strategy == "fsdp2" else 1
     lengths = sorted({param.shape[0] for param in model.parameters() if param.dim()})
-    kinds: dict[tuple[int, ...], list[int]] = {}
-    for shard in range(shards):
-        kinds.setdefault(tuple(_part(length, shards, shard) for length in lengths), []).append(shard)
+    kinds: dict[Any, list[int]] = {}
+    for rank in range(parallel.gpus):
+        shard, slot = rank // parallel.tensor % parallel.fsdp, rank % parallel.tensor
+        kind = [
+            (
+                _part(whole, parallel.fsdp, shard),
+                _part(_part(whole, parallel.tensor, slot), parallel.fsdp, shard),
+            )
+            for whole in lengths
+        ]
+        kinds.setdefault(tuple(kind), []).append(rank)
     found = list(kinds.values())
     if len(found) > 3:
-        found = [found[0], [each for middle in found[1:-1] for each in middle], found[-1]]
-    named = [tuple(sorted(_ranks(parallel, shards_alike))) for shards_alike in found]
-    if len(named) == 1:
-        return [Role("every rank", named[0])]
-    return [Role(_name(ranks), ranks) for ranks in named]
+        found = [found[0], sorted(each for middle in found[1:-1] for each in middle), found[-1]]
+    if len(found) == 1:
+        return [Role("every rank", tuple(found[0]))]
+    return [Role(_name(tuple(ranks)), tuple(ranks)) for ranks in found]
 
 
 def _part(length: int, shards: int, shard: int) -> int:
     """torch.chunk: pieces of the length rounded up, the last ones shorter or empty."""
     piece = -(-length // shards)
     return max(0, min(piece, length - piece * shard))
-
-
-def _ranks(parallel: Parallel, shards: list[int]) -> Iterator[int]:
-    for copy in range(parallel.gpus // parallel.tensor // parallel.fsdp):
-        for shard in shards if parallel.strategy == "fsdp2" else range(parallel.fsdp):
-            first = (copy * parallel.fsdp + shard) * parallel.tensor
-            yield from range(first, first + parallel.tensor)
 
 
 def _name(ranks: tuple[int, ...]) -> str:

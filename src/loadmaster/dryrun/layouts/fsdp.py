@@ -1,4 +1,5 @@
-"""FSDP2: ``fully_shard`` on every repeated layer and on the whole, as accelerate and torchtitan do it."""
+"""FSDP2 as accelerate (fsdp_utils.py fsdp2_prepare_model, 1.15) and torchtitan apply it: ``fully_shard`` on every repeated layer,
+on the embedding, on the last norm with the head, which keep what they gathered for backward, and on the whole."""
 
 from __future__ import annotations
 
@@ -27,6 +28,11 @@ def apply(session: Any, model: Any, mesh: Any, parallel: Parallel, name: str = "
         options["offload_policy"] = CPUOffloadPolicy()
     for layer in layers(model):
         fully_shard(layer, reshard_after_forward=parallel.reshard, **options)
+    first, last = ends(model)
+    if first is not None:
+        fully_shard(first, reshard_after_forward=parallel.reshard, **options)
+    if last:
+        fully_shard(last, reshard_after_forward=False, **options)
     fully_shard(model, **options)
     return materialise(session, model, name, offload=parallel.offload)
 
@@ -48,6 +54,29 @@ def layers(model: Any) -> Iterator[Any]:
         if any(True for _ in module.parameters()):
             taken.update(id(each) for each in module.modules())
             yield module
+
+
+def ends(model: Any) -> tuple[Any, list[Any]]:
+    """A transformers model's embedding, and its last norm and head, which the tied embedding joins."""
+    from torch.distributed.fsdp import FSDPModule
+
+    first, head = (getattr(model, f"get_{end}_embeddings", lambda: None)() for end in ("input", "output"))
+    weight = getattr(first, "weight", None)
+    tied = weight is not None and weight is getattr(head, "weight", None)
+    last = [_last_norm(model), *([first] if tied else []), head]
+    # What is in a layer's unit already stays there.
+    fresh = [each for each in last if each is not None and not isinstance(each, FSDPModule)]
+    return (None if tied or isinstance(first, FSDPModule) else first), fresh
+
+
+def _last_norm(model: Any) -> Any:
+    prefix = getattr(model, "base_model_prefix", None)
+    base = getattr(model, prefix, None) if prefix else None
+    found = None
+    for _, module in base.named_children() if isinstance(base, torch.nn.Module) else ():
+        if "Norm" in type(module).__name__:
+            found = module
+    return found
 
 
 def materialise(session: Any, model: Any, name: str = "", *, offload: bool = False) -> Any:

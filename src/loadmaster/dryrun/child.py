@@ -94,20 +94,28 @@ def _run(request: Request, teller: Teller) -> DryRun:
 
         sys.path.insert(0, os.getcwd())
         return simulate_factory(request.name)
-    from loadmaster.dryrun.programs.simulate import simulate
+    return _simulate(request, teller)
 
+
+def _simulate(request: Request, teller: Teller) -> DryRun:
     if request.job is None or request.fields is None:
         raise AssertionError("a model comes with a job")
+
+    def progress(stage: str, _: float) -> None:
+        teller.progress(stage)
+
+    if request.layout is not None:
+        from loadmaster.dryrun.layouts.describe import parse_parallel
+        from loadmaster.dryrun.several import simulate_several
+
+        parallel = parse_parallel(**request.layout)
+        return simulate_several(request, request.job, request.fields, parallel, progress)
+    from loadmaster.dryrun.programs.simulate import simulate
+
     return simulate(
-        request.fields,
-        request.name,
-        request.job,
-        request.card,
-        conf=request.conf,
-        steps=request.steps,
-        progress=teller.progress,
-        context_bytes=request.context_bytes,
-    )
+        request.fields, request.name, request.job, request.card,
+        conf=request.conf, steps=request.steps, progress=progress, context_bytes=request.context_bytes,
+    )  # fmt: skip
 
 
 def _failed(request: Request, error: Exception) -> Failed:

@@ -10,7 +10,7 @@ from loadmaster.render.dryrun_timeline import timeline
 from loadmaster.render.sizes import Scale, scale_of, share
 from loadmaster.render.terminal import Cell, Look, clip, plain, table, wrap
 
-WIDE = 100
+WIDE, NARROW = 100, 60
 FEW_STEPS = 4
 ANSWERS, SKIPPED, TENSORS, RANKS = 6, 6, 16, 8
 """Rows that are shown of each; the rest is counted."""
@@ -53,8 +53,8 @@ def _bar(run: DryRun, look: Look, scale: Scale) -> list[str]:
     if not found:
         return []
     at = dryrun_words.place(run, run.peak_step, run.peak_phase)
-    title = look.paint(f"GPU memory at the peak ({at}), {scale.unit}", "bold")
-    return [title, *bar(found, run.capacity_bytes, look, scale)]
+    title = wrap(f"GPU memory at the peak ({at}), {scale.unit}", look.width, indent="  ", first="")
+    return [*(look.paint(line, "bold") for line in title), *bar(found, run.capacity_bytes, look, scale)]
 
 
 def _peaks(run: DryRun, look: Look, scale: Scale) -> list[str]:
@@ -92,6 +92,8 @@ def _phases(run: DryRun, look: Look, scale: Scale) -> list[str]:
     sizes = {(_step(peak), peak.phase): peak for peak in run.phases}
     head = [(dryrun_words.step_words(run, step) if len(steps) > 1 else "allocated", "dim") for step in steps]
     title = f"Phases, {scale.unit} allocated" if len(steps) > 1 else f"Phases, {scale.unit}"
+    if look.width < NARROW:
+        title = "Phases"
     rows: list[list[Cell]] = [[(title, "bold"), *head, ("reserved", "dim"), ("", "")]]
     for phase in dict.fromkeys(peak.phase for peak in run.phases):
         if phase in dryrun_words.STEPLESS:
@@ -243,7 +245,8 @@ def _asked(run: DryRun, look: Look) -> list[str]:
     if run.answers:
         count = sum(answer.count for answer in run.answers)
         times = f"{count:,} time{'s' if count > 1 else ''}"
-        lines.append(look.paint(f"Answered without data, {times} (other answers may lead elsewhere)", "bold"))
+        words = f"Answered without data, {times} (other answers may lead elsewhere)"
+        lines += [look.paint(line, "bold") for line in wrap(words, look.width, indent="  ", first="")]
         rows: list[list[Cell]] = [
             [
                 (f"  {answer.count:,} ×", "dim"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from loadmaster.dryrun.result import DryRun
 from loadmaster.render.dryrun_words import STEPLESS, Column, columns, step_words
 from loadmaster.render.sizes import Scale
-from loadmaster.render.terminal import Look
+from loadmaster.render.terminal import Look, wrap
 
 HEIGHT = 8
 LEAST = 3
@@ -35,7 +35,7 @@ def timeline(run: DryRun, look: Look, scale: Scale) -> list[str]:
     widths = _widths([len(each.moments) for each in stretches], look.width - label - 5)
     points = [point for each, width in zip(stretches, widths, strict=True) for point in _sampled(each, width)]
     limit = None if capacity is None or capacity > whole else capacity
-    lines = [_title(look, scale, limit is not None)]
+    lines = _title(look, scale, limit is not None)
     for row in range(HEIGHT - 1, -1, -1):
         text = scale.number(whole * (row + 1) // HEIGHT) if row in (HEIGHT - 1, HEIGHT // 2 - 1) else ""
         lines.append(
@@ -45,11 +45,18 @@ def timeline(run: DryRun, look: Look, scale: Scale) -> list[str]:
     return [*lines, *_labels(run, stretches, widths, label + 4, look)]
 
 
-def _title(look: Look, scale: Scale, limited: bool) -> str:
+def _title(look: Look, scale: Scale, limited: bool) -> list[str]:
     full, kept = ("█", "░") if look.unicode else ("#", ".")
     card = f", {'─' if look.unicode else '-'} what the card leaves" if limited else ""
-    words = f", {scale.unit}: {full} allocated, {kept} cached by PyTorch{card}"
-    return look.paint("Over the run", "bold") + look.paint(words, "dim")
+    name = "Over the run"
+    first, *rest = wrap(
+        f"{name}, {scale.unit}: {full} allocated, {kept} cached by PyTorch{card}",
+        look.width,
+        indent="  ",
+        first="",
+    )
+    painted = look.paint(name, "bold") + look.paint(first[len(name) :], "dim")
+    return [painted, *(look.paint(line, "dim") for line in rest)]
 
 
 def _bar(mark: str, look: Look) -> str:

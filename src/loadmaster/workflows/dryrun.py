@@ -181,7 +181,8 @@ def _model(
     if layout:
         from loadmaster.dryrun.layouts.describe import parse_parallel
 
-        parse_parallel(**{"gpus": 1, **layout})
+        layout = {"gpus": 1, **layout}
+        parse_parallel(**layout)
     fields, name = fields_of(target, params=params)
     request = _request("model", name, device, common)
     return Asked(replace(request, fields=fields, job=job, layout=layout or None), made, notes)

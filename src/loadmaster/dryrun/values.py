@@ -59,6 +59,9 @@ def known(tensor: Any) -> torch.Tensor | None:
 def expected(tensor: Any) -> float | None:
     """What elements of a tensor are on average, where that can be said."""
     found: float | None = tensor.__dict__.get("_expected")
+    if found is None and (values := known(tensor)) is not None and values.numel() and not values.is_complex():
+        with no_dispatch():
+            found = values.double().mean().item()
     return found
 
 
@@ -149,7 +152,9 @@ class Values:
             with no_dispatch():
                 _remember(args[0], values.expand(args[0].shape).to(args[0].dtype, copy=True), None)
         elif func is UNSCALE:
-            for gradient in args[0]:  # all finite: found_inf stays 0, or GradScaler would leave out every step
+            for gradient in args[
+                0
+            ]:  # all finite: found_inf stays 0, or GradScaler would leave out every step
                 self.forget(gradient)
         elif schema.is_mutable:
             _forget(args, kwargs, schema)
@@ -282,6 +287,25 @@ class Values:
         return torch.empty((output_size,), dtype=torch.long, device=repeats.device)
 
 
+def _of_known(operator: Any) -> Any:
+    """An operator whose results' sizes follow from values, run where these are known."""
+
+    def answer(_: Values, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        values = known(tensor) if isinstance(tensor, FakeTensor) else None
+        if values is None:
+            return NotImplemented
+        with no_dispatch():
+            found = operator(values, *args, **kwargs)
+        made = []
+        for one in found if isinstance(found, tuple) else (found,):
+            out = torch.empty(tuple(one.shape), dtype=one.dtype, device=tensor.device)
+            _remember(out, one, None)
+            made.append(out)
+        return tuple(made) if isinstance(found, tuple) else made[0]
+
+    return answer
+
+
 _QUESTIONS: dict[Any, Any] = {
     aten._local_scalar_dense.default: Values._item,
     aten.nonzero.default: Values._nonzero,
@@ -290,6 +314,15 @@ _QUESTIONS: dict[Any, Any] = {
     aten.index_put_.default: Values._index_put,
     aten.masked_select.default: Values._masked_select,
     aten.repeat_interleave.Tensor: Values._repeat_interleave,
+    **{
+        operator: _of_known(operator)
+        for operator in (
+            aten.unique_consecutive.default,
+            aten._unique2.default,
+            aten.unique_dim.default,
+            aten.bincount.default,
+        )
+    },
 }
 
 

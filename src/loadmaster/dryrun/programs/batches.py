@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from loadmaster.dryrun.programs import pictures
+from loadmaster.dryrun.values import LARGEST_KNOWN
 from loadmaster.errors import UsageError
 from loadmaster.jobs.job import Job
 
@@ -20,6 +21,12 @@ Batch = dict[str, Any]
 def arguments(model: Any) -> set[str]:
     """The names that a model's forward takes."""
     return set(inspect.signature(model.forward).parameters)
+
+
+def takes(model: Any, name: str) -> bool:
+    """Whether a model's forward takes an argument, by name or among its keyword arguments (models that hand them on)."""
+    names = arguments(model)
+    return name in names or ("kwargs" in names and bool(getattr(model, "can_generate", lambda: False)()))
 
 
 def example(model: Any, job: Job, count: int, *, labels: bool) -> Batch:
@@ -43,7 +50,7 @@ def _tokens(config: Any, names: set[str], job: Job, count: int, *, labels: bool)
     length = _length(config, job)
     batch: Batch = {"input_ids": torch.zeros(count, length, dtype=torch.long)}
     if "pixel_values" in names and job.images:
-        batch |= pictures.among_tokens(config, batch["input_ids"], job.images, names)
+        batch |= pictures.among_tokens(config, batch["input_ids"], job, names)
     if "attention_mask" in names:
         batch["attention_mask"] = torch.ones(count, length, dtype=torch.long)
     if labels and "labels" in names:
@@ -90,7 +97,8 @@ def on_device(batch: Batch, tracker: Any, dtype: torch.dtype | None = None) -> B
             value = value.to(dtype) if dtype is not None and value.is_floating_point() else value
             mean = 1.0 if "mask" in name else 0.0
             value = value.to("cuda")
-            value._expected = mean  # type: ignore[attr-defined]
+            if value.numel() > LARGEST_KNOWN:
+                value._expected = mean  # type: ignore[attr-defined]
             tracker.tag(value, "inputs")
         moved[name] = value
     return moved

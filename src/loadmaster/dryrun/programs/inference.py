@@ -27,7 +27,7 @@ class Inference:
     def __init__(self, session: Session, model: Any, job: Job) -> None:
         self.session, self.model, self.job = session, model.eval(), job
         self.names = batches.arguments(model)
-        self.cached = job.kv_cache and "use_cache" in self.names and can_generate(model)
+        self.cached = job.kv_cache and batches.takes(model, "use_cache") and can_generate(model)
         self.cache: Any = None
         known = ("cache", "past_key_values", "cache_params")
         self.cache_name = next((name for name in known if name in self.names), known[1])
@@ -56,7 +56,7 @@ class Inference:
 
     def _options(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        if "use_cache" in self.names:
+        if batches.takes(self.model, "use_cache"):
             found["use_cache"] = self.cached
         whole = self.job.facts.upcast_logits  # before there was logits_to_keep
         if self.job.logits == "last" and "logits_to_keep" in self.names and not whole:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from loadmaster.dryrun.programs.batches import Batch, arguments
+from loadmaster.dryrun.programs.batches import Batch, arguments, takes
 from loadmaster.errors import BadValueError
 from loadmaster.jobs.job import Job
 
@@ -38,7 +38,7 @@ class Own:
 
     def __init__(self, model: Any, base: Any) -> None:
         self.model, self.base = model, base
-        self.names = arguments(base)
+        self.caches = takes(base, "use_cache")
 
     def __call__(self, batch: Batch, cache: bool) -> tuple[Any, Any]:
         """Outputs and loss of a training batch; ``cache``: the loop left use_cache on."""
@@ -47,7 +47,7 @@ class Own:
 
     def cached(self, wanted: bool) -> dict[str, bool]:
         """Trainer turns use_cache off in training."""
-        return {"use_cache": wanted} if "use_cache" in self.names else {}
+        return {"use_cache": wanted} if self.caches else {}
 
     def evaluate(self, batch: Batch) -> Any:
         """Outputs of an evaluation batch; the class's own loss (Liger-Kernel's forward too is the stock one in eval())."""

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from loadmaster.dryrun import dynamic
 from loadmaster.dryrun.values import LARGEST_KNOWN, Known
 
 
@@ -16,6 +17,7 @@ class Below:
 
     def __init__(self, session: Any) -> None:
         self.session = session
+        session.mode.replaced.update(dynamic.answers(session))
         self._lifts = torch._C._only_lift_cpu_tensors()
         # torch.tensor(data, device="cuda") makes a host tensor first, and moves it where modes see it.
         torch._C._set_only_lift_cpu_tensors(True)

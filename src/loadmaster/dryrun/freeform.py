@@ -8,6 +8,7 @@ optimizer made before ``.to("cuda")`` keeps its parameters. What can't be simula
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import threading
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from loadmaster.dryrun.cuda_api import RefusedError
 from loadmaster.dryrun.session import Session, current
 from loadmaster.dryrun.tensors import Patches
-from loadmaster.dryrun.values import known
+from loadmaster.dryrun.values import LARGEST_HOST_BYTES, known
 
 COMPILE_NOTE = "torch.compile is left out: compiled code can need less memory, or with CUDA graphs more, than what is shown"
 
@@ -33,10 +34,13 @@ QUIET = ("torch._subclasses.fake_tensor", "bitsandbytes.cextension")
 def install(patches: Patches, session: Session) -> None:
     """Patch torch for the time of a free-form program."""
     _parameters(patches, session)
+    patches.set(session.mode, "fakes_host", _large_in_a_module)
     _pinning(patches)
     _threads(patches, session)
     _compiling(patches, session)
     _generators(patches)
+    _recurrent(patches, session)
+    _checks(patches)
     _refusals(patches)
     for name in QUIET:
         patches.set(logging.getLogger(name), "disabled", True)
@@ -109,6 +113,29 @@ def fake(session: Session, data: torch.Tensor) -> Any:
         return FakeTensor(session.mode, meta, torch.device("cpu"))
 
 
+def _large_in_a_module(func: Any, args: Any, kwargs: Any) -> bool:
+    """Whether a filled host tensor of over 64 MiB is made where a module is made: a parameter or buffer to be."""
+    if func not in FILLED or not args:
+        return False
+    size = args[0]
+    elements = math.prod(size) if isinstance(size, list | tuple) else 0
+    if elements * (kwargs.get("dtype") or torch.get_default_dtype()).itemsize <= LARGEST_HOST_BYTES:
+        return False
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "__init__" and isinstance(
+            frame.f_locals.get(code.co_varnames[0]), torch.nn.Module
+        ):
+            return True
+        frame = frame.f_back
+    return False
+
+
+aten = torch.ops.aten
+FILLED = {aten.randn.default, aten.rand.default, aten.ones.default, aten.full.default, aten.randn.generator}
+
+
 # -- host memory and threads
 
 
@@ -175,6 +202,43 @@ def _generators(patches: Patches) -> None:
             return cuda() if torch.device(device).type == "cuda" else real(device)
 
     patches.set(torch, "Generator", Generator)
+
+
+# -- what a GPU does in another way, or asks of data
+
+
+RECURRENT_NOTE = (
+    "recurrent layers are counted cell by cell: cuDNN runs them whole, and what it keeps for backward may be more "
+    "or less"
+)
+
+
+def _recurrent(patches: Patches, session: Session) -> None:
+    patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
+
+    def noting(real: Any) -> Callable[..., Any]:
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            if RECURRENT_NOTE not in session.notes:
+                session.notes.append(RECURRENT_NOTE)
+            return real(*args, **kwargs)
+
+        return forward
+
+    for layer in (torch.nn.RNN, torch.nn.LSTM, torch.nn.GRU):
+        patches.set(layer, "forward", noting(layer.forward))
+
+
+def _checks(patches: Patches) -> None:
+    """Arguments of distributions are taken as valid; encoders in evaluation run as in training, not on nested tensors; there is
+    nothing of CUDA's to profile."""
+    patches.set(torch.distributions.Distribution, "_validate_args", False)
+    patches.set(torch.backends.mha, "_is_fastpath_enabled", False)
+    real: Any = torch.profiler.profile.__init__
+
+    def profile(profiler: Any, *args: Any, **kwargs: Any) -> None:
+        real(profiler, *args, **{**kwargs, "activities": [torch.profiler.ProfilerActivity.CPU]})
+
+    patches.set(torch.profiler.profile, "__init__", profile)
 
 
 # -- refusals

@@ -13,6 +13,7 @@ from loadmaster.dryrun.allocator import Allocator, OutOfMemoryError
 from loadmaster.dryrun.card import Card
 from loadmaster.dryrun.events import Block, Trace
 from loadmaster.dryrun.result import OutOfMemory
+from loadmaster.errors import LoadmasterError
 from loadmaster.memory.components.runtime import cublas_workspace
 
 
@@ -71,7 +72,12 @@ class Tracker:
 
     def see(self, tensor: torch.Tensor, op: str) -> Block | None:
         """Count a tensor's storage if it is new; returns its block, None where it is empty."""
-        storage = tensor.untyped_storage()
+        try:
+            storage = tensor.untyped_storage()
+        except NotImplementedError:
+            raise LoadmasterError(
+                "sparse tensors aren't simulated: use dense gradients (sparse=False)"
+            ) from None
         key = storage._cdata
         if key in self.blocks:
             return self.blocks[key]

@@ -14,6 +14,7 @@ from torch import nn
 
 from loadmaster.dryrun.card import Card
 from loadmaster.dryrun.events import Block, Trace
+from loadmaster.dryrun.layouts import fsdp, groups, tensor_parallel
 from loadmaster.dryrun.layouts.apply import roles, wrap
 from loadmaster.dryrun.layouts.describe import Parallel, check_heads, parse_parallel
 from loadmaster.dryrun.layouts.run import Role, simulate_ranks
@@ -202,6 +203,24 @@ def test_tensor_parallel_cuts_what_the_models_plan_cuts() -> None:
             )
         assert found == cut // 2 // shards + norms // shards
         assert states == 2 * found
+
+
+def test_a_plan_is_also_done_by_torchs_own_styles() -> None:
+    """As with a transformers that has no DTensor styles: the same shards, and a step runs."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    model = llama(64, 160, 1000, 4, 2)
+    session = Session()
+    with session:
+        groups.start(session._patches, session, 2, 0)
+        tensor_parallel.apply_plan(model, init_device_mesh("cuda", (2,)), tensor_parallel.plan_of(model))
+        fsdp.materialise(session, model)
+        local = [getattr(p, "_local_tensor", p).numel() for p in model.parameters()]
+        ids = torch.zeros(2, 32, dtype=torch.long, device="cuda")
+        model(input_ids=ids, labels=ids).loss.backward()
+    norms = 3 * 64
+    whole = sum(p.numel() for p in llama(64, 160, 1000, 4, 2).parameters())
+    assert sum(local) == (whole - norms) // 2 + norms
 
 
 def llama(hidden: int, middle: int, vocab: int, heads: int, kv: int) -> Any:

@@ -166,7 +166,7 @@ def test_the_headline_is_the_verdict(runs):
         r"✓ Fits: .* allocated at step 1, optimizer step .*, the Some Card leaves 1\.0 GiB to a job",
         headline("fits"),
     )
-    assert headline("runs out").startswith("✗ Runs out of memory: ")
+    assert headline("runs out").startswith("✗ Runs out of memory at ")
     assert "in model." in headline("runs out")
     assert "are missing." in headline("runs out")
 

@@ -90,10 +90,12 @@ def _run(request: Request, teller: Teller) -> DryRun:
             assume=request.assume, context_bytes=request.context_bytes,
         )  # fmt: skip
     if request.kind == "factory":
-        from loadmaster.dryrun.programs.simulate import simulate_factory
+        from loadmaster.dryrun.factories import run_factory
 
-        sys.path.insert(0, os.getcwd())
-        return simulate_factory(request.name)
+        return run_factory(
+            request.name, request.card, request.conf, request.steps,
+            assume=request.assume, context_bytes=request.context_bytes,
+        )  # fmt: skip
     return _simulate(request, teller)
 
 

@@ -49,8 +49,8 @@ def _frames(trace: Trace, block: Block, known: dict[tuple[str, ...], Frames]) ->
 def _annotations(trace: Trace) -> list[dict[str, Any]]:
     """Phases as the viewer's annotations: where each begins and ends."""
     told: list[dict[str, Any]] = []
-    ends = [*(mark.at for mark in trace.marks[1:]), len(trace.events)]
-    for mark, end in zip(trace.marks, ends, strict=True):
+    ends = [*(mark.at for mark in trace.marks), len(trace.events)]
+    for mark, end in zip(trace.marks, ends[1:], strict=True):
         if end > mark.at:
             name = f"{mark.phase}, step {mark.step}"
             told.append({"stage": "START", "name": name, "device": 0, "time_us": mark.at})

@@ -79,10 +79,10 @@ def _by(op: str, module: str) -> str:
 
 
 def _out_of_memory(run: DryRun, oom: OutOfMemory) -> str:
-    where = f"{_by(oom.op, oom.module)}, {place(run, oom.step, oom.phase)}"
-    asks = f"asks for {apart(oom.requested_bytes)} while {apart(oom.allocated_bytes)} are allocated"
+    at = place(run, oom.step, oom.phase)
+    asks = f"{_by(oom.op, oom.module)} asks for {apart(oom.requested_bytes)}"
     leaves = f"the {run.card.name} leaves {apart(oom.capacity_bytes)} to a job"
-    return f"Runs out of memory: {where}, {asks}; {leaves}."
+    return f"Runs out of memory at {at}: {asks} while {apart(oom.allocated_bytes)} are allocated; {leaves}."
 
 
 def fragmentation(run: DryRun) -> list[str]:

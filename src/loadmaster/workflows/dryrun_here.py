@@ -50,9 +50,9 @@ def context(request: Request, how: dict[str, Any]) -> Any:
                 raise
             return self
 
-        def __exit__(self, *error: object) -> None:
+        def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
             try:
-                super().__exit__(*error)
+                super().__exit__(kind, *error)
             finally:
                 self._keeping.__exit__(None, None, None)
             found = self.result

@@ -19,6 +19,8 @@ from loadmaster.records import replace
 
 Progress = Callable[[str, float], None]
 LAST_TOKENS = 2
+SOME_CHUNKS = 8
+"""Chunks of a prompt that are all run."""
 
 
 class Inference:
@@ -29,6 +31,7 @@ class Inference:
         self.names = batches.arguments(model)
         self.cached = job.kv_cache and batches.takes(model, "use_cache") and can_generate(model)
         self.cache: Any = None
+        self.states: Any = None
         known = ("cache", "past_key_values", "cache_params")
         self.cache_name = next((name for name in known if name in self.names), known[1])
 
@@ -64,14 +67,32 @@ class Inference:
         return found
 
     def _prompt(self, batch: batches.Batch) -> None:
-        for part in _chunks(batch, self.job.prefill_chunk):
+        parts = list(_chunks(batch, self.job.prefill_chunk))
+        if len(parts) > SOME_CHUNKS and self.cached:
+            # The cache only grows: its highest moment is the last chunk, before which it is set to all tokens but those.
+            parts = [parts[0], parts[-1]]
+        for number, part in enumerate(parts):
+            if number and len(parts) == 2:
+                seen = batch["input_ids"].shape[1] - part["input_ids"].shape[1]
+                for layer in layers_of(self.cache):
+                    stretch(layer, seen, self.session.tracker)
             if self.cache is not None:
                 part[self.cache_name] = self.cache
             outputs = self.model(**part, **self._options())
             self.cache = cache_of(outputs)
+            self.states = getattr(outputs, "encoder_last_hidden_state", None)
             self._tag()
             self._next(outputs)
             del outputs
+
+    def _encoded(self, batch: batches.Batch) -> batches.Batch:
+        """What of an encoder-decoder's prompt goes on to each token: the encoder's states (generate() keeps them), the mask."""
+        if self.states is None:
+            return {}
+        from transformers.modeling_outputs import BaseModelOutput
+
+        mask = {"attention_mask": batch["attention_mask"]} if "attention_mask" in batch else {}
+        return {"encoder_outputs": BaseModelOutput(last_hidden_state=self.states), **mask}
 
     def _next(self, outputs: Any) -> None:
         """generate() takes the last token's logits as float32 (GenerationMixin._sample)."""
@@ -85,7 +106,7 @@ class Inference:
         self._enter("decode")
         for layer in layers_of(self.cache):
             stretch(layer, job.seq_len - steps, self.session.tracker)
-        base = _kept(batch, self.model)
+        base = self._encoded(batch)
         for step in range(steps):
             length = job.seq_len - steps + step + 1
             old = self._old_cache()
@@ -175,15 +196,3 @@ def _chunks(batch: batches.Batch, chunk: int | None) -> Iterator[batches.Batch]:
         if "attention_mask" in batch:
             part["attention_mask"] = batch["attention_mask"][:, : first + chunk]
         yield part
-
-
-def _kept(batch: batches.Batch, model: Any) -> batches.Batch:
-    """What of the prompt's batch goes on to each token: an encoder-decoder's source is encoded again only without its states,
-    so its outputs are given."""
-    if not getattr(model.config, "is_encoder_decoder", False):
-        return {}
-    source = {k: v for k, v in batch.items() if k in ("input_ids", "attention_mask", "input_features")}
-    mask = source.pop("attention_mask", None)
-    encoder = model.get_encoder()
-    states = encoder(**source, **({"attention_mask": mask} if mask is not None else {}))
-    return {"encoder_outputs": states, **({"attention_mask": mask} if mask is not None else {})}

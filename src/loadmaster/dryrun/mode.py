@@ -62,6 +62,7 @@ class CudaMode(FakeTensorMode):
             return NotImplemented
         if (
             func is not DEVICE
+            and not self._depth
             and not self._simulated(args, kwargs)
             and not self.fakes_host(func, args, kwargs)
         ):

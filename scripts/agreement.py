@@ -29,6 +29,8 @@ DEPTHS = (
     "encoder_layers",
     "decoder_layers",
 )
+PER_LAYER = ("layer_types", "mlp_layer_types", "no_rope_layers", "sliding_window_pattern_list")
+LEARNED = ("bert", "roberta", "deberta-v2", "gpt2", "opt", "clip")
 NESTED = ("text_config", "vision_config", "audio_config")
 
 
@@ -44,9 +46,25 @@ def jobs(seq: int) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "inference", {"task": "infer", "seq": seq, "new_tokens": seq // 8}
 
 
+PERIODS = {
+    "jamba": 8,
+    "qwen3_next": 4,
+    "gemma3_text": 6,
+    "gemma3": 6,
+    "llama4": 4,
+    "mllama": 0,
+    "llama4_text": 4,
+    "mllama_vision_model": 0,
+}
+"""Layers until every kind of layer has come, by model_type; 0: the config can't be cut."""
+
+
 def cut(fields: dict[str, Any], layers: int) -> dict[str, Any]:
-    """The config with at most so many layers in each tower."""
+    """The config with at most so many layers in each tower, or a whole period of them."""
     found = dict(fields)
+    layers = PERIODS.get(str(fields.get("model_type")), layers)
+    if not layers:
+        return found
     for name in DEPTHS:
         if isinstance(found.get(name), int):
             found[name] = min(found[name], layers)
@@ -78,14 +96,14 @@ def child(name: str, layers: int, seq: int, wanted: str) -> None:
     fields, full_name = fields_of(name)
     fields = cut(fields, layers) if layers else fields
     spec = config_json.from_fields(fields, full_name)
-    for title, words in jobs(seq):
+    for title, words in jobs(longest(spec, fields, seq)):
         if wanted not in title:
             continue
         row: dict[str, Any] = {"model": full_name, "job": title}
         try:
             job = make_job(**words)
             row["closed"] = predict(spec, job, compute_capability="8.0").peak.allocated.likely
-            found = simulate(fields, full_name, job, Card())
+            found = simulate(as_counted(fields), full_name, job, Card())
             row |= {
                 "dry": found.peak_allocated_bytes,
                 "phase": found.peak_phase,

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from loadmaster.dryrun.programs.honoured import FLASH_PACKAGE
 from loadmaster.dryrun.programs.sources import plain
 from loadmaster.errors import MissingExtraError, UnknownNameError, UsageError
 
@@ -42,9 +43,15 @@ def config_of(fields: dict[str, Any], name: str) -> Any:
     fields.pop("quantization_config", None)
     with quiet():
         try:
-            return transformers.AutoConfig.for_model(kind, **fields)
+            config = transformers.AutoConfig.for_model(kind, **fields)
         except Exception as error:
             raise UsageError(f"{name}: transformers can't read this config ({_line(error)})") from None
+    if getattr(config, "is_encoder_decoder", False):
+        # Published configs name the token that a decoder begins with; shapes don't depend on which it is.
+        for field in ("pad_token_id", "decoder_start_token_id"):
+            if getattr(config, field, None) is None:
+                setattr(config, field, 0)
+    return config
 
 
 def build(config: Any, dtype: str, attention: str, name: str) -> Any:
@@ -52,6 +59,10 @@ def build(config: Any, dtype: str, attention: str, name: str) -> Any:
     implementation, left to the class where it has no such one. Raises UsageError in one sentence."""
     import transformers
 
+    if attention == FLASH_PACKAGE:
+        from loadmaster.dryrun.programs.quirks import register_flash
+
+        register_flash()
     cls = model_class(config)
     if cls is None:
         raise UsageError(f"{name}: transformers has no class for model_type {config.model_type!r}")

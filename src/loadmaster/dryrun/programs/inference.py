@@ -128,7 +128,8 @@ class Inference:
         batch: batches.Batch = {**base, self.cache_name: self.cache}
         decoder = getattr(self.model.config, "is_encoder_decoder", False)
         batch["decoder_input_ids" if decoder else "input_ids"] = token
-        if "attention_mask" in self.names and not decoder:
+        # Without a mask, models that place pictures count positions from the cache.
+        if "attention_mask" in self.names and not decoder and "image_grid_thw" not in self.names:
             mask: Any = torch.ones(count, length, dtype=torch.long).to("cuda")
             mask._expected = 1.0
             batch["attention_mask"] = mask

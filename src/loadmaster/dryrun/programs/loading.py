@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from loadmaster.dryrun.programs import adapters, building, checkpointing, quantized, versions
@@ -46,6 +47,9 @@ class Loaded:
 def load(fields: dict[str, Any], name: str, job: Job) -> Loaded:
     """Build the model of a config and change it as the job's method asks."""
     config = building.config_of(fields, name)
+    if job.optimizer.name == "adafactor":
+        # Before there is a simulated device: what it imports looks for a GPU's libraries.
+        importlib.import_module("transformers.optimization")
     base = building.build(config, job.precision.weights, attention(job), name)
     versions.adapt(base, job)
     model = base

@@ -94,7 +94,7 @@ class Hidden(Own):
         kind = Fused if self.job.loss == "fused" else Cut
         if kind is Cut and torch.is_autocast_enabled("cuda"):
             flat = flat.to(torch.get_autocast_dtype("cuda"))
-        return None, kind.apply(flat, self.head.weight, target)
+        return None, kind.apply(flat, self.head.weight, target)  # type: ignore[no-untyped-call]
 
     def _cap(self, caps: list[Any]) -> None:
         for config, cap in zip(self.texts, caps, strict=True):

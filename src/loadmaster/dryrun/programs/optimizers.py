@@ -80,9 +80,10 @@ def _torchao(bits: int, block: int) -> Callable[[Any, Job], Make]:
 
 
 def _adafactor(base: Any, job: Job) -> Make:
-    from transformers.optimization import Adafactor
+    from transformers import optimization
 
-    return lambda params: Adafactor(params, scale_parameter=False, relative_step=False, lr=1e-3)
+    cls: Any = optimization.Adafactor
+    return lambda params: cls(params, scale_parameter=False, relative_step=False, lr=1e-3)
 
 
 def _galore(base: Any, job: Job) -> Make:

@@ -193,10 +193,11 @@ def onto(model: Any, session: Any) -> None:
 
 def prepare(model: Any, job: Job) -> Any:
     """PEFT's prepare_model_for_kbit_training: what isn't packed becomes float32, nothing of the base is trained."""
-    import peft
-
     with quiet():
-        return peft.prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
+        import peft
+
+        prepare_model: Any = peft.prepare_model_for_kbit_training
+        return prepare_model(model, use_gradient_checkpointing=False)
 
 
 def _classes() -> dict[str, Any]:
@@ -205,14 +206,17 @@ def _classes() -> dict[str, Any]:
         return _made
     try:
         with quiet():
-            import bitsandbytes
+            import bitsandbytes.nn as bnb_nn
+            from bitsandbytes.autograd._functions import MatmulLtState
     except ImportError:
         raise UsageError(
             "quantized layers in a dry run need bitsandbytes, by whose classes PEFT knows them",
             hint="pip install bitsandbytes",
         ) from None
 
-    class Linear4bit(bitsandbytes.nn.Linear4bit):  # type: ignore[misc]
+    modules: Any = bnb_nn
+
+    class Linear4bit(modules.Linear4bit):  # type: ignore[misc]
         """Linear4bit with a plain packed parameter."""
 
         def __init__(
@@ -221,8 +225,9 @@ def _classes() -> dict[str, Any]:
             torch.nn.Module.__init__(self)
             self.in_features, self.out_features = inputs, outputs
             codes = torch.empty(-(-inputs * outputs // 2), 1, dtype=torch.uint8, device="meta")
-            self.weight = torch.nn.Parameter(codes, requires_grad=False)
-            self.weight.compress_statistics, self.weight.quant_type = how.double, how.dtype
+            weight: Any = torch.nn.Parameter(codes, requires_grad=False)
+            weight.compress_statistics, weight.quant_type = how.double, how.dtype
+            self.weight = weight
             self.bias = bias
             self.compute_dtype = getattr(torch, how.compute)
             self.packed = Packed4bit(outputs, inputs, how, dtype)
@@ -236,10 +241,10 @@ def _classes() -> dict[str, Any]:
             x = x.to(self.compute_dtype)
             bias = None if self.bias is None else self.bias.to(self.compute_dtype)
             if torch.is_grad_enabled() and x.requires_grad:
-                return Matmul4bit.apply(x, self.packed, bias).to(kind)
+                return Matmul4bit.apply(x, self.packed, bias).to(kind)  # type: ignore[no-untyped-call]
             return _gemm(x, self.packed, bias).to(kind)
 
-    class Linear8bit(bitsandbytes.nn.Linear8bitLt):  # type: ignore[misc]
+    class Linear8bit(modules.Linear8bitLt):  # type: ignore[misc]
         """Linear8bitLt with a plain int8 parameter."""
 
         def __init__(
@@ -250,7 +255,7 @@ def _classes() -> dict[str, Any]:
             codes = torch.empty(outputs, inputs, dtype=torch.int8, device="meta")
             self.weight = torch.nn.Parameter(codes, requires_grad=False)
             self.bias = bias
-            self.state = bitsandbytes.MatmulLtState()
+            self.state = MatmulLtState()
             self.state.threshold, self.state.has_fp16_weights = OUTLIER_THRESHOLD, False
             self.packed = {"SCB": torch.empty(outputs, dtype=torch.float32, device="meta")}
 
@@ -261,7 +266,9 @@ def _classes() -> dict[str, Any]:
             """As Linear8bitLt.forward; the bias is cast once, in place."""
             if self.bias is not None and self.bias.dtype != x.dtype:
                 self.bias.data = self.bias.data.to(x.dtype)
-            return Matmul8bit.apply(x, self.weight, self.packed["SCB"], self.bias)
+            return Matmul8bit.apply(  # type: ignore[no-untyped-call]
+                x, self.weight, self.packed["SCB"], self.bias
+            )
 
     _made.update({"4bit": Linear4bit, "int8": Linear8bit})
     return _made

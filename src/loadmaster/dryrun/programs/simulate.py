@@ -8,6 +8,7 @@ from typing import Any
 
 from loadmaster.dryrun.card import Card
 from loadmaster.dryrun.result import DryRun
+from loadmaster.errors import LoadmasterError
 from loadmaster.jobs.job import Job
 from loadmaster.records import Interval
 
@@ -50,7 +51,7 @@ def simulate(
     session = Session(card, conf=conf, attention_kernel=honoured.kernel(job))
     session.notes.extend((*notes, *loaded.notes))
     with quiet(), session:
-        quirks.apply(session._patches)
+        quirks.apply(session._patches, session.choose.forced)
         versions.patch(session._patches, job)
         try:
             if onto is None:
@@ -61,8 +62,69 @@ def simulate(
         except torch.OutOfMemoryError:
             if session.tracker.oom is None:
                 raise
+        except STOPPED as error:
+            raise _stopped(error, name, session) from error
         found = summarise(
             session, name=name, program=loaded.program, started_s=started_s, context_bytes=context_bytes
         )
     tell("done", 1.0)
     return found
+
+
+STOPPED = (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, NotImplementedError)
+"""What a model's own code raises where a job doesn't suit it, or where fake tensors don't suit the code."""
+
+
+def _stopped(error: Exception, name: str, session: Any) -> LoadmasterError:
+    _, module = session.tracker.place.now()
+    line = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+    return LoadmasterError(f"{name}: the model's own code stopped in {module or 'the program'} ({line})")
+
+
+def simulate_factory(
+    source: str,
+    card: Card | None = None,
+    *,
+    conf: str = "",
+    steps: int = 2,
+    progress: Progress | None = None,
+    context_bytes: Interval | None = None,
+) -> DryRun:
+    """Run the training loop of a factory: ``pkg.module:factory``, or ``file.py``, whose ``build`` is taken.
+
+    The function takes nothing and returns ``(model, batch)``, ``(model, batch, loss)`` or ``(model, batch, loss,
+    optimizer)``. The model may be on the host, the meta or the ``cuda`` device, and is built on the simulated one. ``batch`` is
+    a tensor, a tuple of positional or a mapping of keyword arguments; ``loss(outputs, batch)`` gives the loss (None: the
+    model's own ``loss``, or the sum of what it returns); ``optimizer`` is an optimizer or a function of the parameters
+    (None: torch.optim.AdamW). The function's code runs with the caller's rights. Raises what ``simulate`` raises.
+    """
+    import torch
+
+    from loadmaster.dryrun.programs import factory, quirks
+    from loadmaster.dryrun.programs.building import quiet
+    from loadmaster.dryrun.session import Session
+    from loadmaster.dryrun.summary import summarise
+
+    tell = progress or (lambda stage, share: None)
+    started_s = time.perf_counter()
+    build = factory.find(source)
+    session = Session(card or Card(), conf=conf)
+    with quiet(), session:
+        quirks.apply(session._patches)
+        try:
+            tell("building", 0.0)
+            program = factory.Program(build(), source)
+            program.onto(session)
+            for step in range(max(2, steps)):
+                tell(f"step {step + 1}", step / max(2, steps))
+                session.tracker.enter("forward", step + 1)
+                program.step()
+        except torch.OutOfMemoryError:
+            if session.tracker.oom is None:
+                raise
+        except STOPPED as error:
+            raise _stopped(error, source, session) from error
+        words = f"training steps of {type(program.model).__name__}" if session.watch.steps else "a program"
+        return summarise(
+            session, name=source, program=words, started_s=started_s, context_bytes=context_bytes
+        )

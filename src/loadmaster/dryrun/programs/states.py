@@ -37,7 +37,7 @@ class Bitsandbytes(torch.optim.Optimizer):
         self.maps: list[Any] = []
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         """One kernel a tensor: nothing but states is allocated."""
         for group in self.param_groups:
             for param in group["params"]:
@@ -74,7 +74,7 @@ class Torchao(torch.optim.Optimizer):
         self.bits, self.block = bits, block
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         """Reads and writes states in place."""
         for group in self.param_groups:
             for param in group["params"]:
@@ -104,7 +104,7 @@ class Lion(torch.optim.Optimizer):
         super().__init__(params, {"lr": 1e-4})
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         """lion_pytorch.py update_fn."""
         for group in self.param_groups:
             for param in group["params"]:
@@ -127,7 +127,7 @@ class Sophia(torch.optim.Optimizer):
         super().__init__(params, {"lr": 1e-4})
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         """sophia.py _single_tensor_sophiag."""
         ratio = None
         for group in self.param_groups:
@@ -153,7 +153,7 @@ class Galore(torch.optim.Optimizer):
         self.rank, self.projected = rank, set(projected)
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         """adamw.py step; projectors are computed in the first."""
         for group in self.param_groups:
             for param in group["params"]:

@@ -7,6 +7,7 @@ and answers what only a device with data could.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -41,12 +42,22 @@ class CudaMode(FakeTensorMode):
         self.operators = 0
         self.replaced = dict(kernels.REPLACED)
         """Operators that run as something else."""
-        self._depth = 0
+        self._threads = threading.local()
         self.recipes = Recipes(self)
         self.assumptions: Mapping[str, assume.Assumption] = {}
         """By name, what operators without a fake kernel return."""
         self.fakes_host: Callable[..., bool] = lambda *_: False
         """Whether an operator that makes a host tensor is to make one without data."""
+
+    @property
+    def _depth(self) -> int:
+        """Operators under way inside one another, in this thread: a data loader's runs beside the program's."""
+        found: int = self._threads.__dict__.get("depth", 0)
+        return found
+
+    @_depth.setter
+    def _depth(self, depth: int) -> None:
+        self._threads.depth = depth
 
     def __torch_dispatch__(
         self,

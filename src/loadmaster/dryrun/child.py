@@ -117,6 +117,7 @@ def _simulate(request: Request, teller: Teller) -> DryRun:
     return simulate(
         request.fields, request.name, request.job, request.card,
         conf=request.conf, steps=request.steps, progress=progress, context_bytes=request.context_bytes,
+        assume=request.assume,
     )  # fmt: skip
 
 

@@ -9,8 +9,8 @@ from contextvars import ContextVar
 from loadmaster.dryrun.alloc_conf import parse_alloc_conf
 from loadmaster.dryrun.capacity import find_oom, try_settings
 from loadmaster.dryrun.events import Trace
-from loadmaster.dryrun.result import DryRun
 from loadmaster.dryrun.request import Request
+from loadmaster.dryrun.result import DryRun
 from loadmaster.records import replace
 
 Kept = list[tuple[DryRun, Trace]]

@@ -30,7 +30,7 @@ def simulate_several(
         return simulate(
             fields, request.name, job, request.card, conf=request.conf, steps=request.steps,
             progress=lambda stage, share: progress(f"rank {rank}: {stage}", share), context_bytes=request.context_bytes,
-            onto=lambda session, model: wrap(session, model, parallel, rank),
+            onto=lambda session, model: wrap(session, model, parallel, rank), assume=request.assume,
         )  # fmt: skip
 
     found = simulate_ranks(run_one, roles(parallel, load(fields, request.name, job).model))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from loadmaster.dryrun.assume import parse_assumption
 from loadmaster.dryrun.card import Card
 from loadmaster.dryrun.result import DryRun
 from loadmaster.errors import LoadmasterError
@@ -26,13 +27,14 @@ def simulate(
     progress: Progress | None = None,
     context_bytes: Interval | None = None,
     onto: Callable[[Any, Any], Any] | None = None,
+    assume: Sequence[str] = (),
 ) -> DryRun:
     """Run ``job`` on the model of ``fields`` (a config.json's) on a simulated ``card``.
 
     ``conf`` are the allocator's settings (PYTORCH_ALLOC_CONF), ``steps`` how many optimizer steps are run (two at least, so
     that a step with the optimizer's states is seen), ``progress`` is told a stage and the share that is done. Running out of
     memory is a result (``DryRun.oom``). ``onto(session, model)`` puts the model on the device another way than whole
-    (``layouts``). Raises UsageError in one sentence for what can't be built or run.
+    (``layouts``); ``assume`` says what operators without a fake kernel return. Raises UsageError in one sentence for what can't be built or run.
     """
     import torch
 
@@ -49,6 +51,7 @@ def simulate(
     tell("building", 0.0)
     loaded = load(fields, name, job)
     session = Session(card, conf=conf, attention_kernel=honoured.kernel(job))
+    session.mode.assumptions = {each.op: each for each in map(parse_assumption, assume)}
     session.notes.extend((*notes, *loaded.notes))
     with quiet(), session:
         quirks.apply(session._patches, session.choose.forced)

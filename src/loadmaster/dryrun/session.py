@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -57,6 +58,9 @@ class Session:
             cuda_api.install(self._patches, self.card, self.tracker)
             tensors.install(self._patches, self.tracker)
             self._kernels()
+            # What torch logs with a traceback becomes an error of ours, in a sentence.
+            log = logging.getLogger("torch._subclasses.fake_tensor")
+            self._patches.set(log, "disabled", True)
             # Backward runs in this thread: autograd's device threads are counted at a process's first backward, which may have
             # been before there was a device.
             self._threads = torch.autograd.set_multithreading_enabled(False)

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from loadmaster.dryrun.layouts.describe import Parallel
 from loadmaster.errors import LoadmasterError, MissingExtraError
 from loadmaster.hardware import Device
 from loadmaster.hardware.usable import context_memory
@@ -22,10 +23,10 @@ from loadmaster.memory import Ledger
 from loadmaster.records import Interval, Record
 from loadmaster.workflows.truth.mapping import Question
 from loadmaster.workflows.truth.rows import Row
+from loadmaster.workflows.truth.sharded import conf_of, parallel_of
 
 AT_ONCE = 2
 """Programs that run side by side: each takes a core and half a GiB."""
-NO_QUESTION = "not a question of one device (see the closed form's reason)"
 
 
 class Program(Record, kw_only=True):
@@ -34,11 +35,13 @@ class Program(Record, kw_only=True):
     fields: dict[str, Any]
     name: str
     job: Job
+    parallel: Parallel | None = None
+    conf: str = ""
     capability: tuple[int, int] = (8, 0)
     context: Interval | None = None
 
 
-def ledgers(asked: Sequence[tuple[Row, Question | None]], folder: Path) -> list[Ledger | str]:
+def ledgers(asked: Sequence[tuple[Row, Question | str]], folder: Path) -> list[Ledger | str]:
     """For each row the dry run's ledger, or why there is none. Raises MissingExtraError without torch."""
     if find_spec("torch") is None or find_spec("transformers") is None:
         raise MissingExtraError("a dry run", "dryrun")
@@ -60,9 +63,9 @@ def _result(future: Any) -> Ledger | str:
         return "the dry run's process died"
 
 
-def _program(row: Row, question: Question | None, folder: Path) -> Program | str:
-    if question is None:
-        return NO_QUESTION
+def _program(row: Row, question: Question | str, folder: Path) -> Program | str:
+    if isinstance(question, str):
+        return question
     if question.pool_of_bytes is not None or row.config is None:
         return "a server's budget: nothing to run"
     fields = json.loads((folder / row.config).read_text(encoding="utf-8"))
@@ -72,6 +75,8 @@ def _program(row: Row, question: Question | None, folder: Path) -> Program | str
         fields=fields,
         name=row.config.removesuffix(".json"),
         job=question.job,
+        parallel=parallel_of(row),
+        conf=conf_of(row),
         capability=_capability(question.device),
         context=context_memory(question.device)[0] if question.device is not None else None,
     )
@@ -93,14 +98,19 @@ def _run(encoded: bytes) -> bytes:
 
     warnings.simplefilter("ignore")
     program = msgspec.json.decode(encoded, type=Program)
+    card = Card(capability=program.capability)
     try:
-        found = simulate(
-            program.fields,
-            program.name,
-            program.job,
-            Card(capability=program.capability),
-            context_bytes=program.context,
-        )
+        if program.parallel is None:
+            found = simulate(
+                program.fields,
+                program.name,
+                program.job,
+                card,
+                conf=program.conf,
+                context_bytes=program.context,
+            )
+        else:
+            found = _sharded(program, program.parallel, card)
     except LoadmasterError as error:
         return msgspec.json.encode(str(error))
     except Exception as error:
@@ -108,3 +118,15 @@ def _run(encoded: bytes) -> bytes:
             f"{type(error).__name__}: {str(error).splitlines()[0][:150] if str(error) else ''}"
         )
     return msgspec.json.encode(found.ledger)
+
+
+def _sharded(program: Program, parallel: Parallel, card: Any) -> Any:
+    """The worst kind of rank."""
+    from loadmaster.dryrun.request import Request
+    from loadmaster.dryrun.several import simulate_several
+
+    request = Request(
+        kind="model", name=program.name, card=card, fields=program.fields, job=program.job, conf=program.conf,
+        context_bytes=program.context,
+    )  # fmt: skip
+    return simulate_several(request, program.job, program.fields, parallel, lambda *_: None)

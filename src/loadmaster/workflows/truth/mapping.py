@@ -54,15 +54,17 @@ class Question(Record, kw_only=True):
     assumed: tuple[str, ...] = ()
 
 
-def question(row: Row, spec: ModelSpec, device: Device | None) -> Question:
-    """The question that a row asks; raises Unmapped when Job or Ledger can't express it."""
+def question(row: Row, spec: ModelSpec, device: Device | None, *, sharded: bool = False) -> Question:
+    """The question that a row asks; raises Unmapped when Job or Ledger can't express it. ``sharded``: of one of several GPUs,
+    how it is split is another's question."""
     convention = CONVENTIONS.get(row.measured.what)
     if convention is None:
         raise Unmapped(f"no figure of a ledger is a {row.measured.what}")
     assumed: list[str] = []
     if row.measured.what == "unknown":
         assumed.append("the counter isn't stated; taken to be allocated bytes")
-    _one_device(row, assumed)
+    if not sharded:
+        _one_device(row, assumed)
     phase = None
     try:
         if row.kind == "train":

@@ -84,12 +84,16 @@ def score_set(
     )
 
 
-def _asked(row: Row, folder: Path) -> Question | None:
-    """The row's question, None where there is none that can be asked of one device."""
+def _asked(row: Row, folder: Path) -> Question | str:
+    """The row's question to a dry run, or why there is none."""
+    from loadmaster.workflows.truth.sharded import parallel_of, unsharded
+
     try:
-        return question(row, _model(row, folder), _device(row))
-    except (Unmapped, LoadmasterError):
-        return None
+        if parallel_of(row) is None:
+            return question(row, _model(row, folder), _device(row))
+        return question(unsharded(row), _model(row, folder), _device(row), sharded=True)
+    except (Unmapped, LoadmasterError) as reason:
+        return str(reason)
 
 
 def _by_confidence(outcomes: list[Outcome]) -> dict[str, Score]:
@@ -114,7 +118,9 @@ def _answer(row: Row, folder: Path, given: Ledger | str | None = None) -> tuple[
             raise Unmapped(given)
         if row.config is None and row.measured.what == "nvidia-smi" and "context only" in (row.method or ""):
             return _compared(base, row, _context(device), "load", ()), None
-        asked = question(row, _model(row, folder), device)
+        asked = question(row, _model(row, folder), device) if given is None else _asked(row, folder)
+        if isinstance(asked, str):
+            raise Unmapped(asked)
         if asked.pool_of_bytes is not None:
             return _compared(base, row, _pool(asked), "load", asked.assumed), None
         ledger = given or _ledger(asked)
@@ -138,7 +144,7 @@ def _compared(base: Outcome, row: Row, predicted: Interval, phase: str, assumed:
         base,
         predicted=predicted,
         error=scoring.error_of(predicted.likely, measured),
-        hit=predicted.low <= measured <= predicted.high,
+        hit=None if predicted.low == predicted.high else predicted.low <= measured <= predicted.high,
         wrong=wrong[0] if wrong else None,
         between=between[0] if between else None,
         card=wrong[1] if wrong else None,

@@ -34,7 +34,8 @@ def simulate(
     ``conf`` are the allocator's settings (PYTORCH_ALLOC_CONF), ``steps`` how many optimizer steps are run (two at least, so
     that a step with the optimizer's states is seen), ``progress`` is told a stage and the share that is done. Running out of
     memory is a result (``DryRun.oom``). ``onto(session, model)`` puts the model on the device another way than whole
-    (``layouts``); ``assume`` says what operators without a fake kernel return. Raises UsageError in one sentence for what can't be built or run.
+    (``layouts``); ``assume`` says what operators without a fake kernel return. Raises UsageError in one sentence
+    for what can't be built or run.
     """
     import torch
 

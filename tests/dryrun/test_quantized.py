@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from tests.support.optimtrace import RealTracer
 
 from loadmaster.dryrun.programs import quantized
 from loadmaster.dryrun.programs.building import quiet
 from loadmaster.jobs.job import Quantization
-from tests.support.optimtrace import RealTracer
 
 with quiet():
     import bitsandbytes
@@ -95,6 +95,8 @@ def test_int8_keeps_its_input() -> None:
         return held
 
     with quiet():
-        real = kept(lambda x: bitsandbytes.autograd._functions.MatMul8bitLt.apply(x, codes, None, None, state))
+        real = kept(
+            lambda x: bitsandbytes.autograd._functions.MatMul8bitLt.apply(x, codes, None, None, state)
+        )
     ours = kept(lambda x: quantized.Matmul8bit.apply(x, codes, scales, None))
     assert ours == real == TOKENS * (INPUTS + OUTPUTS) * 2

@@ -224,6 +224,22 @@ def test_an_assumed_operator_is_counted(tmp_path):
     assert found.peak_allocated_bytes == block(4000) + block(8000)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from transformers import AutoModelForCausalLM; AutoModelForCausalLM.from_pretrained('someone/no-model')",
+        "import datasets; datasets.load_dataset('someone/no-data')",
+    ],
+)
+def test_what_is_not_in_the_cache_is_not_asked_of_a_network(tmp_path, line):
+    ran = run(tmp_path / "work", write(tmp_path / "s", line))
+    assert ran.code == 1
+    assert (
+        "OfflineError: train.py, line 1: the script asks for something of the Hugging Face Hub" in ran.errors
+    )
+
+
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(BadFileError, match="there is no such file"):
         here(tmp_path / "none.py")

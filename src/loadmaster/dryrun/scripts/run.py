@@ -22,7 +22,7 @@ from loadmaster.dryrun.assume import parse_assumption
 from loadmaster.dryrun.card import Card
 from loadmaster.dryrun.context import Context
 from loadmaster.dryrun.result import DryRun
-from loadmaster.errors import BadFileError, BadValueError, LoadmasterError
+from loadmaster.errors import BadFileError, BadValueError, LoadmasterError, OfflineError
 from loadmaster.records import Interval
 
 ENVIRONMENT = {
@@ -139,9 +139,27 @@ def _failed(path: Path, error: BaseException) -> NoReturn:
     if isinstance(error, LoadmasterError):
         error.args = (f"{_line(path, error)}: {error}",)
         raise error
+    if _asks_network(error):
+        raise OfflineError(
+            f"{_line(path, error)}: the script asks for something of the Hugging Face Hub that isn't in the cache here, "
+            "and a dry run asks no network",
+            hint="download it first (of weights a dry run reads the headers only), or give the script a local folder",
+        ) from error
     _show(error)
     text, kind = " ".join(str(error).split()), type(error).__name__
     raise ScriptError(f"{_line(path, error)}: {f'{kind}: {text[:600]}' if text else kind}") from error
+
+
+_OFFLINE = ("LocalEntryNotFoundError", "OfflineModeIsEnabled")
+
+
+def _asks_network(error: BaseException | None) -> bool:
+    """Whether an error is, or comes from, huggingface_hub's refusal to connect."""
+    while error is not None:
+        if type(error).__name__ in _OFFLINE or any(name in str(error) for name in _OFFLINE):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _line(path: Path, error: BaseException) -> str:

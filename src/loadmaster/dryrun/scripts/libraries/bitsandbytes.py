@@ -95,6 +95,25 @@ def _pointing_nowhere(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def _modules(module: Any, adjustments: Adjustments) -> None:
+    """Scales and tables of a packed weight belong to the parameters."""
+    tracker = adjustments.session.tracker
+
+    def tagging(real: Any) -> Callable[..., Any]:
+        def quantize(param: Any, *args: Any, **kwargs: Any) -> Any:
+            packed = real(param, *args, **kwargs)
+            state = packed.quant_state
+            while state is not None:
+                for tensor in (state.absmax, state.code, state.offset):
+                    tracker.tag(tensor, "parameters")
+                state = state.state2
+            return packed
+
+        return quantize
+
+    adjustments.replace(module.Params4bit, "_quantize", tagging)
+
+
 def _library(module: Any, adjustments: Adjustments) -> None:
     """Imported before there was a GPU, the library has left out its functions for CUDA."""
     if BACKEND not in sys.modules:
@@ -107,6 +126,7 @@ PATCHES = {
     "bitsandbytes.cextension": _extension,
     "bitsandbytes._ops": _operators,
     "bitsandbytes.functional": _functional,
+    "bitsandbytes.nn.modules": _modules,
     BACKEND: _backend,
     "bitsandbytes": _library,
 }

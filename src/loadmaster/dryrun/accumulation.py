@@ -42,7 +42,8 @@ def in_place(args: Any, kwargs: Any, between: frozenset[str]) -> bool:
         return False
     if not called_by_engine(between):
         return False
-    held = one._use_count(), torch._C._storage_Use_Count(one.untyped_storage()._cdata)
+    tensor: Any = one
+    held = tensor._use_count(), torch._C._storage_Use_Count(one.untyped_storage()._cdata)
     if not _held_once:
         _held_once.append(held)
     most = _held_once[0]

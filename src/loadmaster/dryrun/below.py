@@ -9,7 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from loadmaster.dryrun import dynamic
-from loadmaster.dryrun.values import LARGEST_KNOWN, Known
+from loadmaster.dryrun.known import LARGEST_KNOWN, Known
 
 
 class Below:

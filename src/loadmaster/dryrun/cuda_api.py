@@ -13,6 +13,7 @@ from loadmaster.dryrun.allocator import Allocator
 from loadmaster.dryrun.card import Card
 from loadmaster.dryrun.tensors import Patches
 from loadmaster.dryrun.tracker import Tracker
+from loadmaster.units import MIB
 
 
 class Stream:
@@ -127,13 +128,13 @@ class _Properties:
         self.max_threads_per_multi_processor, self.warp_size = 2048, 32
         self.regs_per_multiprocessor = 65536
         self.shared_memory_per_block, self.shared_memory_per_block_optin = 49152, 101376
-        self.shared_memory_per_multiprocessor, self.L2_cache_size = 102400, 50 * 2**20
+        self.shared_memory_per_multiprocessor, self.L2_cache_size = 102400, 50 * MIB
         self.gcnArchName = ""
 
     def __repr__(self) -> str:
         return (
             f"_CudaDeviceProperties(name='{self.name}', major={self.major}, minor={self.minor}, "
-            f"total_memory={self.total_memory // 2**20}MB, multi_processor_count={self.multi_processor_count})"
+            f"total_memory={self.total_memory // MIB}MB, multi_processor_count={self.multi_processor_count})"
         )
 
 
@@ -156,7 +157,9 @@ def install(patches: Patches, card: Card, tracker: Tracker) -> None:
                 patches.set(torch.accelerator, name, answer)
     patches.set(torch.version, "cuda", torch.version.cuda or "12.8")
     patches.set(torch.Tensor, "record_stream", _record_stream(tracker))
-    patches.set(torch.Tensor, "pin_memory", lambda tensor, device=None: tensor)  # host memory isn't the card's
+    patches.set(
+        torch.Tensor, "pin_memory", lambda tensor, device=None: tensor
+    )  # host memory isn't the card's
     patches.set(torch.Tensor, "is_pinned", lambda tensor, device=None: not tensor.is_cuda)
 
 

@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._mode_utils import no_dispatch
 
 from loadmaster.dryrun.cuda_api import RefusedError
-from loadmaster.dryrun.values import Known, known
+from loadmaster.dryrun.known import Known, known
 
 aten = torch.ops.aten
 

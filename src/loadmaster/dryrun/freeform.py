@@ -21,9 +21,10 @@ from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from loadmaster.dryrun.cuda_api import RefusedError
+from loadmaster.dryrun.known import known
 from loadmaster.dryrun.session import Session, current
 from loadmaster.dryrun.tensors import Patches
-from loadmaster.dryrun.values import LARGEST_HOST_BYTES, known
+from loadmaster.dryrun.values import LARGEST_HOST_BYTES
 
 COMPILE_NOTE = "torch.compile is left out: compiled code can need less memory, or with CUDA graphs more, than what is shown"
 

@@ -71,22 +71,24 @@ def _sorted(args: Any, _: Any, out: Any) -> list[int]:
 
 def _scan(args: Any, _: Any, out: Any) -> list[int]:
     """ScanUtils.cuh, cub::DeviceScan: a few kilobytes."""
-    return [args[0].numel() // 1024 * 8 + 512]
+    return [args[0].numel() // (SCAN_THREADS * SCAN_ITEMS) * 8 + 512]
 
 
+SCAN_THREADS, SCAN_ITEMS = 256, 4
+"""Of a block of cub's scan, and elements of each."""
 SMALL_EMBEDDING = 3072
 """Indices up to which Embedding.cu sorts nothing."""
-ROWS_PER_PART = 10
-"""EmbeddingBackwardKernel.cu NROWS_PER_THREAD."""
 
 
 def _embedding_backward(args: Any, _: Any, out: Any) -> list[int]:
-    """Embedding.cu embedding_dense_backward_cuda: beyond 3072 indices they are sorted, and parts of segments are added up in
-    float32. Taken: every token is another row, so that parts are as many as tokens."""
-    count = args[1].numel()
+    """Embedding.cu embedding_dense_backward_cuda: beyond 3072 indices they are sorted (indices and places, twice with cub's own
+    copies), and EmbeddingBackwardKernel.cu adds up parts of equal tokens in float32: offsets, and a row of the width for each
+    part. Parts are at most as many as tokens, and so many if all tokens differ."""
+    count, width = args[1].numel(), out.shape[-1]
     if count <= SMALL_EMBEDDING:
         return []
-    return [count * 8] * 6
+    parts = min(count, out.shape[0])
+    return [count * 8] * 4 + [count * 4] * 3 + [parts * -(-width // 32) * 32 * 4]
 
 
 def _grouped_mm(

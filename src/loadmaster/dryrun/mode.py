@@ -143,10 +143,6 @@ class CudaMode(FakeTensorMode):
         name = func._schema.name[6:] if func.namespace == "aten" else func._schema.name
         if func in kernels.MATMULS:
             tracker.multiplied(name)
-        scratch = kernels.SCRATCH.get(func)
-        if scratch is not None:
-            for size in scratch(args, kwargs, out):
-                tracker.scratch(size, name)
         if isinstance(out, FakeTensor):
             if out.fake_device.type == "cuda":
                 tracker.see(out, name)
@@ -154,6 +150,9 @@ class CudaMode(FakeTensorMode):
             for each in out:
                 if isinstance(each, FakeTensor) and each.fake_device.type == "cuda":
                     tracker.see(each, name)
+        scratch = kernels.SCRATCH.get(func)
+        if scratch is not None:
+            tracker.scratch(scratch(args, kwargs, out[0] if isinstance(out, tuple) else out), name)
 
     def _into_zeros(self, func: Any, args: Sequence[Any]) -> bool:
         """Whether a backward formula writes into zeros that it has just made."""

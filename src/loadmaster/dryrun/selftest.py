@@ -8,6 +8,7 @@ import torch
 
 from loadmaster.dryrun.session import Session
 from loadmaster.errors import LoadmasterError
+from loadmaster.units import MIB
 
 _passed: list[bool] = []
 
@@ -57,8 +58,8 @@ def _moved(session: Session) -> dict[str, tuple[int, int]]:
 
 def _autocast(session: Session) -> dict[str, tuple[int, int]]:
     """A linear layer in float16, forward and backward."""
-    weight = torch.nn.Parameter(torch.empty(1024, 1024, device="cuda"))  # 4 MiB
-    x = torch.empty(256, 1024, device="cuda")  # 1 MiB
+    weight = torch.nn.Parameter(torch.empty(2048, 512, device="cuda"))  # 4 MiB
+    x = torch.empty(512, 512, device="cuda")  # 1 MiB
     torch.mm(x, x.t())  # cuBLAS takes its workspace
     before = torch.cuda.memory_allocated()
     with torch.autocast("cuda", dtype=torch.float16):
@@ -67,25 +68,25 @@ def _autocast(session: Session) -> dict[str, tuple[int, int]]:
     half = y.dtype == torch.float16 and y.device.type == "cuda"
     y.sum().backward()
     grad = weight.grad
-    mib = 2**20
     return {
-        # The cast weight 2 MiB (kept by autocast), the cast input 1/2, the output 1/2.
-        "autocast": (3 * mib, inside - before),
+        # The cast weight 2 MiB (kept by autocast), the cast input 1/2, the output 2.
+        "autocast": (4 * MIB + MIB // 2, inside - before),
         "its type": (1, int(half)),
-        "a gradient": (4 * mib, 0 if grad is None else grad.untyped_storage().nbytes()),
+        "a gradient": (4 * MIB, 0 if grad is None else grad.untyped_storage().nbytes()),
     }
 
 
 def _attention(session: Session) -> dict[str, tuple[int, int]]:
     """Flash attention: output, and a float32 log-sum-exp per head and position; two numbers of the random generator."""
-    q = torch.empty(2, 4, 128, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    q = torch.empty(2, 4, 160, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     before = torch.cuda.memory_allocated()
     out = torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
     taken = torch.cuda.memory_allocated() - before
-    expected_bytes = 2 * 4 * 128 * 64 * 2 + 2 * 4 * 128 * 4 + 2 * 512
+    rows = 2 * 4 * 160
+    expected_bytes = rows * 64 * 2 + rows * 4 + 512 + 512
     return {
         "flash attention": (expected_bytes, taken),
-        "its output": (2 * 4 * 128 * 64 * 2, out.untyped_storage().nbytes()),
+        "its output": (rows * 64 * 2, out.untyped_storage().nbytes()),
     }
 
 
@@ -101,8 +102,7 @@ def _optimizer(session: Session) -> dict[str, tuple[int, int]]:
     after = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     optimizer.step()
-    mib = 2**20
     return {
-        "AdamW's states": (12 * mib, after - before),
-        "AdamW's temporaries": (6 * mib, torch.cuda.max_memory_allocated() - after),
+        "AdamW's states": (12 * MIB, after - before),
+        "AdamW's temporaries": (6 * MIB, torch.cuda.max_memory_allocated() - after),
     }

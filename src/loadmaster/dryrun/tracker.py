@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_right
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import torch
@@ -15,6 +16,7 @@ from loadmaster.dryrun.events import Block, Trace
 from loadmaster.dryrun.result import OutOfMemory
 from loadmaster.errors import LoadmasterError
 from loadmaster.memory.components.runtime import cublas_workspace
+from loadmaster.units import GIB
 
 
 class Place:
@@ -142,12 +144,11 @@ class Tracker:
             largest_free_bytes=unused.largest_block_bytes,
             inactive_split_bytes=unused.split_bytes,
         )
-        gib = 2**30
         raise torch.OutOfMemoryError(
-            f"CUDA out of memory. Tried to allocate {error.segment_bytes / gib:.2f} GiB. GPU 0 has a total capacity of "
-            f"{card.total_bytes / gib:.2f} GiB of which {free / gib:.2f} GiB is free. Of the allocated memory "
-            f"{error.allocated_bytes / gib:.2f} GiB is allocated by PyTorch, and "
-            f"{(error.reserved_bytes - error.allocated_bytes) / gib:.2f} GiB is reserved by PyTorch but unallocated."
+            f"CUDA out of memory. Tried to allocate {error.segment_bytes / GIB:.2f} GiB. GPU 0 has a total capacity of "
+            f"{card.total_bytes / GIB:.2f} GiB of which {free / GIB:.2f} GiB is free. Of the allocated memory "
+            f"{error.allocated_bytes / GIB:.2f} GiB is allocated by PyTorch, and "
+            f"{(error.reserved_bytes - error.allocated_bytes) / GIB:.2f} GiB is reserved by PyTorch but unallocated."
         )
 
     def give(self, block: Block) -> None:
@@ -157,10 +158,10 @@ class Tracker:
         self.trace.level(self.allocator.allocated_bytes, self.allocator.reserved_bytes)
         block.held = None
 
-    def scratch(self, size_bytes: int, op: str) -> None:
-        """Memory that a kernel takes and gives back before it returns."""
-        if size_bytes:
-            block = self.take(size_bytes, op)
+    def scratch(self, sizes_bytes: Iterable[int], op: str) -> None:
+        """Memory that a kernel takes beside its outputs and gives back before it returns."""
+        blocks = [self.take(size, op) for size in sizes_bytes if size]
+        for block in blocks:
             block.category = "workspace"
             self.give(block)
 

@@ -19,11 +19,12 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._mode_utils import no_dispatch
 
 from loadmaster.dryrun.expected import EXPECTED
+from loadmaster.dryrun.known import LARGEST_KNOWN, Known, expected, forget, known, remember, whole
+from loadmaster.dryrun.questions import QUESTIONS
+from loadmaster.units import MIB
 
 aten = torch.ops.aten
-LARGEST_KNOWN = 65_536
-"""Elements of tensors whose values are kept."""
-LARGEST_HOST_BYTES = 64 * 2**20
+LARGEST_HOST_BYTES = 64 * MIB
 """Bytes of tensors that become real when they go to the host."""
 
 UNKNOWN_OPS = {
@@ -34,35 +35,9 @@ UNKNOWN_OPS = {
 }  # fmt: skip
 """Results that mean nothing or are random."""
 UNSCALE = aten._amp_foreach_non_finite_check_and_unscale_.default
-TO_HOST = (aten._to_copy.default,)
-
 
 SAME_ON_ALL = {"c10d::broadcast_", "c10d::allreduce_"}
 """Collectives after which a tensor is taken to hold what it held: other ranks have the same."""
-
-
-class Known:
-    """The host's copy of a tensor; ``live`` is shared by all views of one storage and turns False with an unknown write."""
-
-    __slots__ = ("live", "tensor")
-
-    def __init__(self, tensor: torch.Tensor, live: list[bool] | None = None) -> None:
-        self.tensor, self.live = tensor, live if live is not None else [True]
-
-
-def known(tensor: Any) -> torch.Tensor | None:
-    """The values of a tensor of the device, where they are known."""
-    found = tensor.__dict__.get("_known")
-    return found.tensor if found is not None and found.live[0] else None
-
-
-def expected(tensor: Any) -> float | None:
-    """What elements of a tensor are on average, where that can be said."""
-    found: float | None = tensor.__dict__.get("_expected")
-    if found is None and (values := known(tensor)) is not None and values.numel() and not values.is_complex():
-        with no_dispatch():
-            found = values.double().mean().item()
-    return found
 
 
 class Values:
@@ -75,7 +50,7 @@ class Values:
 
     def before(self, func: Any, args: Any, kwargs: Any) -> tuple[Any] | None:
         """The answer of an operator that asks for data, in a tuple; None: it is to run as usual."""
-        answer = _QUESTIONS.get(func)
+        answer = QUESTIONS.get(func)
         if answer is not None:
             found = answer(self, *args, **kwargs)
             return None if found is NotImplemented else (found,)
@@ -146,18 +121,20 @@ class Values:
             if func in EXPECTED:
                 _expect(func, args, kwargs, out)
             return
-        if schema.name in SAME_ON_ALL:
-            return
-        if func is aten.copy_.default and (values := have[1]) is not None and _whole(args[0]) and _small(out):
+        if schema.name not in SAME_ON_ALL:
+            self._changed(func, args, kwargs, out, have)
+
+    def _changed(self, func: Any, args: Any, kwargs: Any, out: Any, have: list[Any]) -> None:
+        """Not all arguments are known: what is written isn't any more, what comes out may be expected."""
+        if func is aten.copy_.default and (values := have[1]) is not None and whole(args[0]) and _small(out):
             with no_dispatch():
-                _remember(args[0], values.expand(args[0].shape).to(args[0].dtype, copy=True), None)
+                remember(args[0], values.expand(args[0].shape).to(args[0].dtype, copy=True), None)
         elif func is UNSCALE:
-            for gradient in args[
-                0
-            ]:  # all finite: found_inf stays 0, or GradScaler would leave out every step
+            # All gradients are finite: found_inf stays 0, or GradScaler would leave out every step.
+            for gradient in args[0]:
                 self.forget(gradient)
-        elif schema.is_mutable:
-            _forget(args, kwargs, schema)
+        elif func._schema.is_mutable:
+            forget(args, kwargs, func._schema)
         else:
             _expect(func, args, kwargs, out)
 
@@ -170,20 +147,20 @@ class Values:
                     result = func(*real_args, **real_kwargs)
             except (RuntimeError, IndexError, TypeError, NotImplementedError):
                 if func._schema.is_mutable:
-                    _forget(args, kwargs, func._schema)
+                    forget(args, kwargs, func._schema)
                 return
         if isinstance(out, FakeTensor) and isinstance(result, torch.Tensor):
             if func._schema.is_mutable and out is first:
                 return
-            _remember(out, result, first if func.is_view else None)
+            remember(out, result, first if func.is_view else None)
         elif isinstance(out, tuple | list) and isinstance(result, tuple | list):
             for one, value in zip(out, result, strict=False):
                 if isinstance(one, FakeTensor) and isinstance(value, torch.Tensor):
-                    _remember(one, value, first if func.is_view else None)
+                    remember(one, value, first if func.is_view else None)
 
     def forget(self, tensor: Any) -> None:
         """Something unknown is written into a tensor."""
-        _forget((tensor,), {}, aten.add_.Tensor._schema)
+        forget((tensor,), {}, aten.add_.Tensor._schema)
 
     def enter(self, mode: Any, each: Any) -> Any:
         """A host tensor as a fake one that knows its values; anything else as it is."""
@@ -198,132 +175,6 @@ class Values:
         if each.numel() <= LARGEST_KNOWN and each.device.type == "cpu":
             fake._known = Known(each.detach())  # type: ignore[attr-defined]
         return fake
-
-    # -- questions
-
-    def _item(self, tensor: Any) -> Any:
-        values = known(tensor)
-        if values is not None:
-            with no_dispatch():
-                return values.item()
-        mean = expected(tensor)
-        if mean is not None:
-            return (
-                bool(mean >= 0.5)
-                if tensor.dtype == torch.bool
-                else mean
-                if tensor.dtype.is_floating_point
-                else round(mean)
-            )
-        return self.state("value of a tensor", tensor.dtype)
-
-    def _nonzero(self, tensor: Any) -> Any:
-        """Indices of what isn't zero: known; else as many as expected; else all."""
-        values = known(tensor)
-        if values is not None:
-            with no_dispatch():
-                found = values.nonzero()
-            out = torch.empty(tuple(found.shape), dtype=torch.long, device=tensor.device)
-            _remember(out, found, None)
-            return out
-        mean = expected(tensor)
-        total = tensor.numel()
-        count = total if mean is None else min(total, max(0, round(total * min(mean, 1.0))))
-        if mean is None or mean < 1:
-            self.note(
-                "which elements aren't zero", "all" if mean is None else f"{mean:.4g} of them, spread evenly"
-            )
-        out = torch.empty((count, tensor.dim()), dtype=torch.long, device=tensor.device)
-        if count == total and tensor.dim() == 1 and total <= LARGEST_KNOWN:
-            with no_dispatch():
-                _remember(out, torch.arange(total).unsqueeze(1), None)
-        return out
-
-    def _equal(self, one: Any, other: Any) -> Any:
-        if one.shape != other.shape:
-            return False
-        left, right = (known(t) if isinstance(t, FakeTensor) else t for t in (one, other))
-        if left is not None and right is not None:
-            with no_dispatch():
-                return torch.equal(left, right)
-        self.note("whether two tensors are equal", "True")
-        return True
-
-    def _index(self, tensor: Any, indices: Any, *rest: Any) -> Any:
-        """Boolean masks become indices first, as the kernel does it."""
-        if not any(isinstance(i, torch.Tensor) and i.dtype in (torch.bool, torch.uint8) for i in indices):
-            return NotImplemented
-        found: list[Any] = []
-        for index in indices:
-            if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8):
-                found.extend(index.nonzero().unbind(1))
-            else:
-                found.append(index)
-        return aten.index.Tensor(tensor, found)
-
-    def _index_put(self, tensor: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
-        if not any(isinstance(i, torch.Tensor) and i.dtype in (torch.bool, torch.uint8) for i in indices):
-            return NotImplemented
-        # A mask of unknown density may not have as many places as there are values: nothing that lives depends on it.
-        _forget((tensor,), {}, aten.index_put_.default._schema)
-        return tensor
-
-    def _masked_select(self, tensor: Any, mask: Any) -> Any:
-        tensor, mask = torch.broadcast_tensors(tensor, mask)
-        return aten.index.Tensor(tensor, list(mask.nonzero().unbind(1)))
-
-    def _repeat_interleave(self, repeats: Any, output_size: int | None = None) -> Any:
-        values = known(repeats)
-        if values is not None:
-            with no_dispatch():
-                found = torch.repeat_interleave(values)
-            out = torch.empty(tuple(found.shape), dtype=torch.long, device=repeats.device)
-            _remember(out, found, None)
-            return out
-        if output_size is None:
-            mean = expected(repeats)
-            output_size = repeats.numel() if mean is None else round(repeats.numel() * mean)
-            self.note("how often to repeat", f"{output_size} in all")
-        return torch.empty((output_size,), dtype=torch.long, device=repeats.device)
-
-
-def _of_known(operator: Any) -> Any:
-    """An operator whose results' sizes follow from values, run where these are known."""
-
-    def answer(_: Values, tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        values = known(tensor) if isinstance(tensor, FakeTensor) else None
-        if values is None:
-            return NotImplemented
-        with no_dispatch():
-            found = operator(values, *args, **kwargs)
-        made = []
-        for one in found if isinstance(found, tuple) else (found,):
-            out = torch.empty(tuple(one.shape), dtype=one.dtype, device=tensor.device)
-            _remember(out, one, None)
-            made.append(out)
-        return tuple(made) if isinstance(found, tuple) else made[0]
-
-    return answer
-
-
-_QUESTIONS: dict[Any, Any] = {
-    aten._local_scalar_dense.default: Values._item,
-    aten.nonzero.default: Values._nonzero,
-    aten.equal.default: Values._equal,
-    aten.index.Tensor: Values._index,
-    aten.index_put_.default: Values._index_put,
-    aten.masked_select.default: Values._masked_select,
-    aten.repeat_interleave.Tensor: Values._repeat_interleave,
-    **{
-        operator: _of_known(operator)
-        for operator in (
-            aten.unique_consecutive.default,
-            aten._unique2.default,
-            aten.unique_dim.default,
-            aten.bincount.default,
-        )
-    },
-}
 
 
 def asker() -> str:
@@ -362,36 +213,6 @@ def _real(each: Any) -> Any:
     if isinstance(each, torch.device):
         return torch.device("cpu")
     return each
-
-
-def _whole(tensor: Any) -> bool:
-    """Whether a tensor is all of its storage, so that writing it leaves nothing unknown."""
-    return bool(tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes())
-
-
-def _remember(tensor: Any, values: torch.Tensor, base: Any) -> None:
-    live = base.__dict__["_known"].live if base is not None and "_known" in base.__dict__ else None
-    tensor._known = Known(values, live)
-
-
-def _forget(args: Any, kwargs: Any, schema: Any) -> None:
-    """Something unknown is written: nothing that shares the storage is known any more."""
-    for place, argument in enumerate(schema.arguments):
-        if argument.alias_info is None or not argument.alias_info.is_write:
-            continue
-        value = (
-            kwargs.get(argument.name)
-            if argument.name in kwargs
-            else args[place]
-            if place < len(args)
-            else None
-        )
-        for tensor in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(tensor, FakeTensor):
-                found = tensor.__dict__.get("_known")
-                if found is not None:
-                    found.live[0] = False
-                tensor.__dict__.pop("_expected", None)
 
 
 def _expect(func: Any, args: Any, kwargs: Any, out: Any) -> None:

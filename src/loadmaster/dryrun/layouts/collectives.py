@@ -14,8 +14,8 @@ import torch.distributed.distributed_c10d as c10d
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._mode_utils import no_dispatch
 
+from loadmaster.dryrun.known import Known, known
 from loadmaster.dryrun.tensors import Patches
-from loadmaster.dryrun.values import Known, known
 
 
 def install(patches: Patches) -> None:

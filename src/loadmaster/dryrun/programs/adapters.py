@@ -28,7 +28,7 @@ def wrap(model: Any, job: Job) -> Any:
         use_dora=lora.dora,
         task_type=_task(model),
     )
-    with quiet():
+    with quiet(), torch.device("meta"):
         try:
             wrapped = peft.get_peft_model(model, wanted)
         except ValueError as error:
@@ -36,8 +36,8 @@ def wrap(model: Any, job: Job) -> Any:
     kind = getattr(torch, lora.dtype)
     for name, param in wrapped.named_parameters():
         if "lora_" in name:
-            # On the meta device PEFT leaves its adapters in torch's default format; on a GPU they get the base's and then,
-            # by autocast_adapter_dtype, float32.
+            # On the meta device PEFT leaves its adapters in torch's default format; on a GPU they get the base's and then, by
+            # autocast_adapter_dtype, float32.
             param.data = param.data.to(kind)
     return wrapped
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from loadmaster.dryrun.known import LARGEST_KNOWN
 from loadmaster.dryrun.programs import pictures
-from loadmaster.dryrun.values import LARGEST_KNOWN
 from loadmaster.errors import UsageError
 from loadmaster.jobs.job import Job
 

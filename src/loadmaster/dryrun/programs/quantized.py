@@ -181,13 +181,12 @@ def onto(model: Any, session: Any) -> None:
     for name, module in model.named_modules():
         state = getattr(module, "packed", None)
         if isinstance(state, Packed4bit):
-            session.tracker.scratch(
-                state.shape[0] * state.shape[1] * state.dtype.itemsize, "weight before packing"
-            )
+            size = state.shape[0] * state.shape[1] * state.dtype.itemsize
+            session.tracker.scratch([size], "weight before packing")
             state.onto(session, name)
         elif isinstance(state, dict):
             size = module.in_features * module.out_features * 2
-            session.tracker.scratch(size, "weight before packing")
+            session.tracker.scratch([size], "weight before packing")
             state["SCB"] = session.device_tensor(state["SCB"], "parameters")
 
 
@@ -214,8 +213,11 @@ def _classes() -> dict[str, Any]:
             hint="pip install bitsandbytes",
         ) from None
 
-    modules: Any = bnb_nn
+    _made.update({"4bit": _class_4bit(bnb_nn), "int8": _class_8bit(bnb_nn, MatmulLtState)})
+    return _made
 
+
+def _class_4bit(modules: Any) -> Any:
     class Linear4bit(modules.Linear4bit):  # type: ignore[misc]
         """Linear4bit with a plain packed parameter."""
 
@@ -244,6 +246,10 @@ def _classes() -> dict[str, Any]:
                 return Matmul4bit.apply(x, self.packed, bias).to(kind)  # type: ignore[no-untyped-call]
             return _gemm(x, self.packed, bias).to(kind)
 
+    return Linear4bit
+
+
+def _class_8bit(modules: Any, state_of: Any) -> Any:
     class Linear8bit(modules.Linear8bitLt):  # type: ignore[misc]
         """Linear8bitLt with a plain int8 parameter."""
 
@@ -255,7 +261,7 @@ def _classes() -> dict[str, Any]:
             codes = torch.empty(outputs, inputs, dtype=torch.int8, device="meta")
             self.weight = torch.nn.Parameter(codes, requires_grad=False)
             self.bias = bias
-            self.state = MatmulLtState()
+            self.state = state_of()
             self.state.threshold, self.state.has_fp16_weights = OUTLIER_THRESHOLD, False
             self.packed = {"SCB": torch.empty(outputs, dtype=torch.float32, device="meta")}
 
@@ -270,8 +276,7 @@ def _classes() -> dict[str, Any]:
                 x, self.weight, self.packed["SCB"], self.bias
             )
 
-    _made.update({"4bit": Linear4bit, "int8": Linear8bit})
-    return _made
+    return Linear8bit
 
 
 _made: dict[str, Any] = {}

@@ -11,6 +11,7 @@ from loadmaster.dryrun.programs import optimizers
 from loadmaster.dryrun.session import Session
 from loadmaster.errors import BadValueError
 from loadmaster.jobs.job import Job
+from loadmaster.units import GIB
 
 MAX_GRAD_NORM = 1.0
 """transformers' Trainer: max_grad_norm."""
@@ -70,7 +71,7 @@ class Stepper:
         managed = getattr(self.optimizer, "managed_bytes", 0)
         if not managed:
             return ()
-        size = f"{managed / 2**30:.2f} GiB of managed memory, on the card while it has room"
+        size = f"{managed / GIB:.2f} GiB of managed memory, on the card while it has room"
         return (f"paged optimizer states: {size}; PyTorch's counters, and the figures here, leave it out",)
 
 

@@ -67,12 +67,10 @@ class Inference:
         return found
 
     def _prompt(self, batch: batches.Batch) -> None:
-        parts = list(_chunks(batch, self.job.prefill_chunk))
-        if len(parts) > SOME_CHUNKS and self.cached:
-            # The cache only grows: its highest moment is the last chunk, before which it is set to all tokens but those.
-            parts = [parts[0], parts[-1]]
-        for number, part in enumerate(parts):
-            if number and len(parts) == 2:
+        jumps = self.cached and _count(batch, self.job.prefill_chunk) > SOME_CHUNKS
+        for number, part in enumerate(_chunks(batch, self.job.prefill_chunk, ends_only=jumps)):
+            if number and jumps:
+                # The cache only grows: its highest moment is the last chunk, before which it is set to all other tokens.
                 seen = batch["input_ids"].shape[1] - part["input_ids"].shape[1]
                 for layer in layers_of(self.cache):
                     stretch(layer, seen, self.session.tracker)
@@ -183,13 +181,21 @@ def stretch(layer: Any, length: int, tracker: Any) -> None:
         layer.cumulative_length = length
 
 
-def _chunks(batch: batches.Batch, chunk: int | None) -> Iterator[batches.Batch]:
-    """The prompt in parts of ``chunk`` tokens; pictures go with the first."""
+def _count(batch: batches.Batch, chunk: int | None) -> int:
+    """Parts of a prompt of ``chunk`` tokens each."""
     ids = batch.get("input_ids")
-    if chunk is None or ids is None or chunk >= ids.shape[1]:
+    return 1 if chunk is None or ids is None else -(-ids.shape[1] // chunk)
+
+
+def _chunks(batch: batches.Batch, chunk: int | None, *, ends_only: bool) -> Iterator[batches.Batch]:
+    """The prompt in parts of ``chunk`` tokens, or of these the first and the last; pictures go with the first."""
+    count = _count(batch, chunk)
+    if chunk is None or count == 1:
         yield dict(batch)
         return
-    for first in range(0, ids.shape[1], chunk):
+    ids = batch["input_ids"]
+    for number in (0, count - 1) if ends_only else range(count):
+        first = number * chunk
         part: batches.Batch = (
             {} if first else {k: v for k, v in batch.items() if k not in ("input_ids", "attention_mask")}
         )

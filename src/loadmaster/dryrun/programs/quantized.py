@@ -156,7 +156,8 @@ def quantize(model: Any, job: Job) -> list[str]:
         from transformers.pytorch_utils import Conv1D
         from transformers.quantizers.base import get_keys_to_not_convert
 
-        skipped = get_keys_to_not_convert(model)
+        # quantizers/base.py get_modules_to_not_convert: and what the class keeps in float32 (T5's wo).
+        skipped = [*get_keys_to_not_convert(model), *(getattr(model, "_keep_in_fp32_modules", None) or ())]
     names = [
         name
         for name, module in model.named_modules()

@@ -31,11 +31,7 @@ def adapt(model: Any, job: Job) -> None:
     """Change a model on the meta device into what an older version built. Raises BadValueError for what can't be."""
     wanted, here = job.facts, facts("transformers")
     if wanted.stacked_experts != here.stacked_experts and _has_stacked_experts(model):
-        raise BadValueError(
-            "framework",
-            job.framework,
-            "transformers 5 for this model: its experts were modules of their own before",
-        )
+        _experts(model, job)
     if wanted.rotary_tables == "per layer":
         _rotary_tables(model)
     if wanted.upcast_logits and hasattr(model, "get_output_embeddings"):
@@ -73,6 +69,18 @@ class _Math:
         import torch
 
         torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(value)
+
+
+def _experts(model: Any, job: Job) -> None:
+    """Experts that were modules of their own ran one after the other, as the stacked ones do in their eager form: the same in
+    inference. Gradients and packing know a module from a slice."""
+    if job.training or job.quantization is not None or not hasattr(model, "set_experts_implementation"):
+        raise BadValueError(
+            "framework",
+            job.framework,
+            "transformers 5 for this model: its experts were modules of their own before",
+        )
+    model.set_experts_implementation("eager")
 
 
 def _has_stacked_experts(model: Any) -> bool:

@@ -123,3 +123,34 @@ def test_qlora(tmp_path):
     assert 0 <= ran.peaks[0, "optimizer step"] - step <= SMALL
     assert ran.run.steps == 2
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_bitsandbytes_optimizers_and_int8(tmp_path):
+    """Of a matrix of 2²⁰: states of one byte with a float32 scale for 256 each (optimizer.py Optimizer2State init_state), two tables of
+    256 values; paged states are managed memory. LLM.int8 keeps one byte a weight and a float32 scale a row."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        """
+import bitsandbytes as bnb
+import torch
+def step(make):
+    weight = torch.nn.Parameter(torch.empty(1024, 1024, device="cuda"))
+    weight.grad = torch.empty_like(weight)
+    optimizer = make([weight])
+    before = torch.cuda.memory_allocated()
+    optimizer.step()
+    print(torch.cuda.memory_allocated() - before)
+step(bnb.optim.AdamW8bit)
+step(bnb.optim.PagedAdamW32bit)
+step(bnb.optim.AdamW32bit if hasattr(bnb.optim, "AdamW32bit") else bnb.optim.AdamW)
+before = torch.cuda.memory_allocated()
+layer = bnb.nn.Linear8bitLt(1024, 512, bias=False, has_fp16_weights=False).cuda()
+print(torch.cuda.memory_allocated() - before)
+"""
+    )
+    ran = run(tmp_path / "work", script, steps=9)
+    assert ran.code == 0, ran.errors
+    found = [int(line) for line in ran.out.split()]
+    scales = 4 * 2**20 // 256
+    assert found == [2 * (2**20 + scales) + 2 * 1024, 0, 2 * 4 * 2**20, 512 * 1024 + 512 * 4]

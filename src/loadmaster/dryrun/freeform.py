@@ -65,11 +65,31 @@ def _parameters(patches: Patches, session: Session) -> None:
     made: Any = torch.Tensor._make_subclass
 
     def make_subclass(cls: Any, data: Any, *args: Any, **kwargs: Any) -> Any:
+        if issubclass(cls, torch.nn.Parameter) and not issubclass(cls, UNINITIALIZED) and _on_host(data):
+            data = fake(session, data)
         if isinstance(data, FakeTensor):
             return _both(made, cls, data, *args)
         return made(cls, data, *args, **kwargs)
 
+    patches.set(FakeTensor, "data_ptr", _address(FakeTensor.data_ptr))
     patches.set(torch.Tensor, "_make_subclass", staticmethod(make_subclass))
+
+
+IDENTITY = {"accelerate", "peft", "safetensors", "torch", "transformers", "trl"}
+"""Packages written in Python that ask for a tensor's address to see which tensors are the same."""
+
+
+def _address(real: Any) -> Callable[[Any], int]:
+    def data_ptr(tensor: Any) -> int:
+        if sys._getframe(1).f_globals.get("__name__", "").partition(".")[0] not in IDENTITY:
+            return int(real(tensor))  # refuses
+        storage = tensor.untyped_storage()
+        return int(storage._cdata) + tensor.storage_offset() * tensor.element_size()
+
+    return data_ptr
+
+
+UNINITIALIZED = torch.nn.parameter.UninitializedTensorMixin
 
 
 @cache

@@ -62,6 +62,7 @@ def _functional(module: Any, adjustments: Adjustments) -> None:
 
     adjustments.patches.set(module, "lib", _Library())
     adjustments.patches.set(module, "get_paged", get_paged)
+    adjustments.patches.set(module, "get_ptr", lambda tensor: None)
     adjustments.replace(module, "prefetch_tensor", lambda _: lambda *_, **__: None)
 
 

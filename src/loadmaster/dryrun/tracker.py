@@ -216,6 +216,8 @@ class Tracker:
         place.phase = phase
         if step is not None:
             place.step = step
+        elif phase != "load" and not place.step:
+            place.step = 1  # steps count from 1; 0 is what comes before
         self.trace.mark(phase, place.step)
         at = (place.step, phase)
         allocated, reserved = self.allocator.allocated_bytes, self.allocator.reserved_bytes

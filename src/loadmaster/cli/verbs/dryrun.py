@@ -136,10 +136,10 @@ def run(arguments: argparse.Namespace) -> int:
         line.clear()
     if arguments.picture is not None:
         write_picture(found, arguments.picture)
-    plan = asked.plan if arguments.compare else None
+    plan = asked.plan if arguments.compare and asked.request.layout is None else None
     if arguments.compare and plan is None:
         sys.stderr.write(
-            "loadmaster: there is no plan to compare with: it knows models by name and of known families\n"
+            "loadmaster: there is no plan to compare with: it knows models by name, of known families, on one GPU\n"
         )
     _print(found, arguments, plan)
     return 3 if found.fits is False else 0

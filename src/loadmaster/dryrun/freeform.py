@@ -84,12 +84,13 @@ def _address(real: Any) -> Callable[[Any], int]:
         if sys._getframe(1).f_globals.get("__name__", "").partition(".")[0] not in IDENTITY:
             return int(real(tensor))  # refuses
         storage = tensor.untyped_storage()
-        return int(storage._cdata) + tensor.storage_offset() * tensor.element_size()
+        address: int = storage._cdata + tensor.storage_offset() * tensor.element_size()
+        return address
 
     return data_ptr
 
 
-UNINITIALIZED = torch.nn.parameter.UninitializedTensorMixin
+UNINITIALIZED = (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer)
 
 
 @cache

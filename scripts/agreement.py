@@ -72,15 +72,25 @@ def cut(fields: dict[str, Any], layers: int) -> dict[str, Any]:
         if isinstance(found.get(name), dict):
             found[name] = cut(found[name], layers)
     depth = next((found[name] for name in DEPTHS if name in found), None)
-    for name, value in found.items():
-        # Lists of one entry a layer (layer_types).
-        if (
-            depth is not None
-            and isinstance(value, list)
-            and name in ("layer_types", "mlp_layer_types", "mlp_only_layers")
-        ):
-            found[name] = value[:depth]
+    for name in PER_LAYER:
+        if isinstance(found.get(name), list) and depth is not None:
+            found[name] = found[name][:depth]
     return found
+
+
+def as_counted(fields: dict[str, Any]) -> dict[str, Any]:
+    """The config with the class that the catalogue's parameters were counted with (encoders without a head)."""
+    words = str(fields.get("_computed_with", "")).split()
+    named = words[words.index("class") + 1] if "class" in words else None
+    return {**fields, "architectures": [named]} if named else fields
+
+
+def longest(spec: Any, fields: dict[str, Any], seq: int) -> int:
+    """No longer than tables of learned positions, and long enough for a picture among the text."""
+    if fields.get("vision_config") and spec.decoder.modality == "text" and spec.head is not None:
+        seq = max(seq, 4096)
+    learned = spec.max_positions if fields["model_type"] in LEARNED else None
+    return min(seq, fields.get("max_target_positions") or learned or seq)
 
 
 def child(name: str, layers: int, seq: int, wanted: str) -> None:

@@ -51,7 +51,7 @@ class Inference:
     def _batch(self, length: int) -> batches.Batch:
         asked = replace(self.job, seq_len=length)
         batch = batches.example(self.model, asked, self.job.micro_batch, labels=False)
-        return batches.on_device(batch, self.session.tracker, picture_dtype(self.model, self.job))
+        return batches.on_device(batch, self.session.tracker, picture_dtype(self.job))
 
     def _enter(self, phase: str) -> None:
         self.session.watch.pinned_phase = phase

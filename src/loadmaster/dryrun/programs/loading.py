@@ -10,12 +10,19 @@ from loadmaster.dryrun.programs.honoured import attention
 from loadmaster.jobs.job import Job
 
 
+FALLBACK = (
+    "state space layers ran as transformers' own loop, as without the mamba-ssm and causal-conv1d packages: with their kernels "
+    "far less is kept"
+)
+
+
 class Loaded:
     """A model that is ready to be put on a device and run."""
 
     def __init__(self, model: Any, base: Any, job: Job) -> None:
         self.model, self.base, self.job = model, base, job
-        self.notes: tuple[str, ...] = ()
+        slow = any(hasattr(module, "slow_forward") for module in base.modules())
+        self.notes: tuple[str, ...] = (FALLBACK,) if slow else ()
 
     @property
     def program(self) -> str:

@@ -18,13 +18,17 @@ def apply(patches: Patches, kernel: str | None = None) -> None:
     """transformers' masks: a fake tensor isn't a trace (``is_tracing`` looks for FakeTensor), and no sequences are packed.
     ``kernel``: of scaled_dot_product_attention, by name; the memory-efficient one has no grouped heads."""
     try:
-        from transformers import masking_utils
+        from transformers import masking_utils, modeling_outputs
         from transformers.integrations import sdpa_attention
     except ImportError:
         return
     for name, answer in {"is_tracing": _never, "find_packed_sequence_indices": _none}.items():
         if hasattr(masking_utils, name):
             patches.set(masking_utils, name, answer)
+    outputs: Any = modeling_outputs.MoeCausalLMOutputWithPast
+    if not hasattr(outputs, "image_outputs"):
+        # Llama4ForConditionalGeneration of 5.24 asks its language model's outputs for pictures, which they don't have.
+        patches.set(outputs, "image_outputs", None)
     if kernel == "efficient" and hasattr(sdpa_attention, "use_gqa_in_sdpa"):
         patches.set(sdpa_attention, "use_gqa_in_sdpa", _never)
 

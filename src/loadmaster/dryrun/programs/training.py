@@ -11,6 +11,7 @@ import torch
 from loadmaster.dryrun.programs import batches, losses, stepping
 from loadmaster.dryrun.session import Session
 from loadmaster.jobs.job import Job
+from loadmaster.memory.inventory import rest_dtype
 
 MOST_MICRO_BATCHES = 2
 """Micro-batches of a step that are run: from the second on, each begins and ends with the same blocks alive."""
@@ -46,7 +47,7 @@ class Training:
 
     def _batch(self, count: int) -> batches.Batch:
         batch = batches.example(self.base, self.job, count, labels=True)
-        return batches.on_device(batch, self.session.tracker, picture_dtype(self.base, self.job))
+        return batches.on_device(batch, self.session.tracker, picture_dtype(self.job))
 
     def _micro_batch(self, step: int, *, last: bool) -> None:
         session, job = self.session, self.job
@@ -85,6 +86,6 @@ def autocast(job: Job) -> AbstractContextManager[Any]:
     return nullcontext() if kind is None else torch.autocast("cuda", dtype=getattr(torch, kind))
 
 
-def picture_dtype(base: Any, job: Job) -> torch.dtype | None:
-    """Pictures and sounds come in the format of the weights that read them (a processor's output, moved by the loop)."""
-    return getattr(torch, job.precision.weights)  # type: ignore[no-any-return]
+def picture_dtype(job: Job) -> torch.dtype:
+    """Pictures and sounds come in the format of the unpacked weights that read them (a processor's output, moved by the loop)."""
+    return getattr(torch, rest_dtype(job))  # type: ignore[no-any-return]

@@ -9,7 +9,6 @@ from loadmaster.dryrun.programs import adapters, building, checkpointing, quanti
 from loadmaster.dryrun.programs.honoured import attention
 from loadmaster.jobs.job import Job
 
-
 FALLBACK = (
     "state space layers ran as transformers' own loop, as without the mamba-ssm and causal-conv1d packages: with their kernels "
     "far less is kept"

@@ -186,6 +186,7 @@ def test_questions_for_data_are_answered_and_listed():
         (lambda: torch.ones(3, device="cuda:1"), "cuda:1: this dry run simulates one GPU"),
         (lambda: torch.ones(3, device="cuda").to("cuda:2"), "cuda:2: this dry run simulates one GPU"),
         (lambda: nn.DataParallel(nn.Linear(3, 3)), "use DistributedDataParallel"),
+        (lambda: nn.LazyLinear(3), "give them the size of their input"),
         (lambda: torch.cuda.CUDAGraph(keep_graph=True), "CUDA graphs are not replayed"),
         (lambda: torch.distributed.init_process_group("nccl"), "NCCL isn't simulated"),
         (lambda: torch.bincount(torch.randint(0, 9, (99,), device="cuda")), "give it minlength"),

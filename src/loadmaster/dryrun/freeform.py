@@ -290,6 +290,11 @@ def _refusals(patches: Patches) -> None:
         "__init__",
         _refused("DataParallel isn't simulated: use DistributedDataParallel, or one GPU"),
     )
+    patches.set(
+        torch.nn.modules.lazy.LazyModuleMixin,
+        "__init__",
+        _refused("lazy layers aren't simulated: give them the size of their input"),
+    )
 
     class CUDAGraph:
         """torch.cuda.CUDAGraph: may be named in annotations, but not made."""

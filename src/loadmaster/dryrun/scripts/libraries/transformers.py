@@ -20,6 +20,30 @@ def _saved(owner: str) -> Any:
     return patch
 
 
+FLASH_NOTE = (
+    "FlashAttention's own package is run as scaled_dot_product_attention: equal without padding; where rows are padded it takes "
+    "less, since it leaves padding out"
+)
+
+
+def _models(module: Any, adjustments: Adjustments) -> None:
+    """Models aren't saved, and FlashAttention, whose kernels need a GPU to be there, is torch's."""
+    _saved("PreTrainedModel")(module, adjustments)
+    notes = adjustments.session.notes
+
+    def adjusting(real: Any) -> Any:
+        def adjust(model: Any, attn_implementation: Any, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(attn_implementation, str) and "flash" in attn_implementation:
+                attn_implementation = "sdpa"
+                if FLASH_NOTE not in notes:
+                    notes.append(FLASH_NOTE)
+            return real(model, attn_implementation, *args, **kwargs)
+
+        return adjust
+
+    adjustments.replace(module.PreTrainedModel, "_check_and_adjust_attn_implementation", adjusting)
+
+
 class _NoFolders:
     """The module os, but for making folders."""
 
@@ -58,7 +82,7 @@ def _stopping(module: Any, adjustments: Adjustments) -> None:
 
 
 PATCHES = {
-    "transformers.modeling_utils": _saved("PreTrainedModel"),
+    "transformers.modeling_utils": _models,
     "transformers.tokenization_utils_base": _saved("PreTrainedTokenizerBase"),
     "transformers.processing_utils": _saved("ProcessorMixin"),
     "transformers.configuration_utils": _saved("PreTrainedConfig"),

@@ -167,10 +167,23 @@ def test_a_factory_is_trained(tmp_path: Path) -> None:
     assert found.steps == 2
 
 
+def test_a_factory_may_return_a_dict_and_a_loss_of_the_outputs(tmp_path: Path) -> None:
+    file = tmp_path / "named.py"
+    file.write_text(
+        "import torch\n\ndef make():\n"
+        "    with torch.device('meta'):\n        model = torch.nn.Linear(512, 512, bias=False)\n"
+        "    return {'model': model, 'batch': {'input': torch.zeros(4, 512)},\n"
+        "            'loss': lambda outputs: outputs.sum(), 'optimizer': torch.optim.SGD}\n"
+    )
+    found = simulate_factory(f"{file}:make")
+    assert held(found, "parameters") == 4 * 512 * 512
+    assert held(found, "optimizer states") == 0
+
+
 def test_a_factory_that_returns_something_else_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "wrong.py"
     file.write_text("def build():\n    return 1\n")
-    with pytest.raises(LoadmasterError, match="build"):
+    with pytest.raises(LoadmasterError, match="factory"):
         simulate_factory(str(file))
 
 

@@ -37,7 +37,7 @@ def config_of(fields: dict[str, Any], name: str) -> Any:
         if "auto_map" in fields:
             raise UsageError(
                 f"{name}: model_type {kind!r} runs code from the hub, which a dry run does not",
-                hint="name a function that builds it: --factory file.py",
+                hint="write a function that builds it, and name that: file.py:build",
             )
         raise UnknownNameError("model_type", str(kind), _near(kind, list(known)))
     fields.pop("quantization_config", None)

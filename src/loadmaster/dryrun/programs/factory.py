@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,7 +12,10 @@ from typing import Any
 
 from loadmaster.errors import BadFileError, LoadmasterError, UsageError
 
-CONTRACT = "build() returns (model, batch), (model, batch, loss) or (model, batch, loss, optimizer)"
+PARTS = ("model", "batch", "loss", "optimizer")
+CONTRACT = (
+    "a factory returns model and batch, maybe loss and optimizer, in a tuple in this order or in a dict"
+)
 
 
 def find(source: str) -> Callable[[], Any]:
@@ -44,12 +48,14 @@ class Program:
     def __init__(self, made: Any, source: str) -> None:
         import torch
 
-        parts = made if isinstance(made, tuple) else (made,)
-        if not 2 <= len(parts) <= 4 or not isinstance(parts[0], torch.nn.Module):
+        parts = dict(made) if isinstance(made, Mapping) else {}
+        if isinstance(made, tuple) and len(made) <= len(PARTS):
+            parts = dict(zip(PARTS, made, strict=False))
+        known = {"model", "batch"} <= set(parts) <= set(PARTS)
+        if not known or not isinstance(parts["model"], torch.nn.Module):
             raise UsageError(f"{source}: {CONTRACT}")
-        self.model, self.batch = parts[0], parts[1]
-        self.loss = parts[2] if len(parts) > 2 else None
-        self.optimizer = parts[3] if len(parts) > 3 else None
+        self.model, self.batch = parts["model"], parts["batch"]
+        self.loss, self.optimizer = parts.get("loss"), parts.get("optimizer")
 
     def onto(self, session: Any) -> None:
         """The model and its batch go to the device, from the host or the meta device."""
@@ -62,18 +68,28 @@ class Program:
 
             trained = [param for param in self.model.parameters() if param.requires_grad]
             self.optimizer = torch.optim.AdamW(trained) if trained else None
-        elif callable(self.optimizer) and not hasattr(self.optimizer, "step"):
+        elif isinstance(self.optimizer, type) or not hasattr(self.optimizer, "step"):
             self.optimizer = self.optimizer(self.model.parameters())
 
     def step(self) -> None:
         """Forward, loss, backward, optimizer, as a plain loop writes it."""
         outputs = call(self.model, self.batch)
-        loss = self.loss(outputs, self.batch) if self.loss is not None else loss_of(outputs)
+        loss = loss_of(outputs) if self.loss is None else _judged(self.loss, outputs, self.batch)
         del outputs
         loss.backward()
         if self.optimizer is not None:
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
+
+
+def _judged(loss: Any, outputs: Any, batch: Any) -> Any:
+    """A loss takes the outputs, or the outputs and the batch."""
+    takes = [
+        each
+        for each in inspect.signature(loss).parameters.values()
+        if each.default is each.empty and each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+    ]
+    return loss(outputs, batch) if len(takes) > 1 else loss(outputs)
 
 
 def call(model: Any, batch: Any) -> Any:
@@ -95,7 +111,7 @@ def loss_of(outputs: Any) -> Any:
     first = outputs[0] if isinstance(outputs, tuple | list) else outputs
     if not isinstance(first, torch.Tensor):
         raise LoadmasterError(
-            "the model returns no loss; let build() return one as its third part: loss(outputs, batch)"
+            "the model returns no loss; let the factory return one as its third part: loss(outputs)"
         )
     return first if first.dim() == 0 else first.float().sum()
 

@@ -96,11 +96,11 @@ def simulate_factory(
 ) -> DryRun:
     """Run the training loop of a factory: ``pkg.module:factory``, or ``file.py``, whose ``build`` is taken.
 
-    The function takes nothing and returns ``(model, batch)``, ``(model, batch, loss)`` or ``(model, batch, loss,
-    optimizer)``. The model may be on the host, the meta or the ``cuda`` device, and is built on the simulated one. ``batch`` is
-    a tensor, a tuple of positional or a mapping of keyword arguments; ``loss(outputs, batch)`` gives the loss (None: the
-    model's own ``loss``, or the sum of what it returns); ``optimizer`` is an optimizer or a function of the parameters
-    (None: torch.optim.AdamW). The function's code runs with the caller's rights. Raises what ``simulate`` raises.
+    The function takes nothing and returns, in a tuple or a dict, ``model`` and ``batch``, maybe ``loss`` and ``optimizer``. The
+    model may be on the host, the meta or the ``cuda`` device, and is built beside the simulated one. ``batch`` is a tensor, a
+    tuple of positional or a mapping of keyword arguments; ``loss`` is a function of the outputs, or of outputs and batch (None:
+    the model's own ``loss``, or the sum of what it returns); ``optimizer`` is an optimizer or a function of the parameters (None:
+    torch.optim.AdamW). The function's code runs with the caller's rights. Raises what ``simulate`` raises.
     """
     import torch
 

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from loadmaster.dryrun.card import Card
+from loadmaster.dryrun.factories import run_factory
 from loadmaster.dryrun.programs import honoured
-from loadmaster.dryrun.programs.simulate import simulate, simulate_factory
+from loadmaster.dryrun.programs.simulate import simulate
 from loadmaster.dryrun.programs.sources import fields_of
 from loadmaster.dryrun.result import DryRun
 from loadmaster.errors import LoadmasterError, UsageError
@@ -153,14 +154,14 @@ import torch
 
 def build():
     model = torch.nn.Sequential(torch.nn.Linear(256, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 8))
-    return model, torch.zeros(32, 256), lambda outputs, batch: outputs.square().mean()
+    return model, torch.zeros(32, 256), lambda outputs: outputs.square().mean()
 """
 
 
 def test_a_factory_is_trained(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(FACTORY)
-    found = simulate_factory(str(file))
+    found = run_factory(f"{file}:build")
     weights = 4 * (256 * 1024 + 1024 + 1024 * 8 + 8)
     assert weights <= held(found, "parameters") <= weights + 4 * 512
     assert held(found, "optimizer states") == 2 * held(found, "parameters")
@@ -175,7 +176,7 @@ def test_a_factory_may_return_a_dict_and_a_loss_of_the_outputs(tmp_path: Path) -
         "    return {'model': model, 'batch': {'input': torch.zeros(4, 512)},\n"
         "            'loss': lambda outputs: outputs.sum(), 'optimizer': torch.optim.SGD}\n"
     )
-    found = simulate_factory(f"{file}:make")
+    found = run_factory(f"{file}:make")
     assert held(found, "parameters") == 4 * 512 * 512
     assert held(found, "optimizer states") == 0
 
@@ -184,7 +185,7 @@ def test_a_factory_that_returns_something_else_is_refused(tmp_path: Path) -> Non
     file = tmp_path / "wrong.py"
     file.write_text("def build():\n    return 1\n")
     with pytest.raises(LoadmasterError, match="factory"):
-        simulate_factory(str(file))
+        run_factory(f"{file}:build")
 
 
 def test_sources() -> None:

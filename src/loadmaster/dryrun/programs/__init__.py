@@ -4,7 +4,7 @@
 and a Job, and gives a DryRun: the model is transformers' own, LoRA is PEFT's own wrapper, optimizers are torch's own. What a
 build without CUDA can't run has a stand-in that makes the same tensors, each with the source lines it follows:
 ``quantized`` (bitsandbytes' layers), ``losses`` (Liger-Kernel, cut cross-entropy), ``states`` (optimizers of other
-packages). ``simulate.simulate_factory("pkg.module:factory")`` does the same for a function that returns model and batch.
+packages).
 
 What a Job can ask for and a dry run can't do is refused in one sentence by ``honoured.check``; its table says what becomes of
 each field. To add a kind of model, give ``building`` its Auto class and ``batches`` its example batch.

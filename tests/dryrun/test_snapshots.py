@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from loadmaster.dryrun import rebuilding
 from loadmaster.dryrun.alloc_conf import parse_alloc_conf
 from loadmaster.dryrun.allocator import Allocator, Block
 from loadmaster.dryrun.reports import segments
@@ -140,9 +141,7 @@ def test_a_wrong_rule_is_noticed(snapshot: Dict, monkeypatch: pytest.MonkeyPatch
     trace[at]["size"] *= 2
     with pytest.raises(UsageError, match="gaps"):
         replay_snapshot({**snapshot, "device_traces": [trace]})
-    monkeypatch.setattr(
-        "loadmaster.dryrun.rebuilding.round_size", lambda conf, size: (size + 1023) // 1024 * 1024
-    )
+    monkeypatch.setattr(rebuilding, "round_size", lambda conf, size: (size + 1023) // 1024 * 1024)
     original = Allocator.malloc
     monkeypatch.setattr(
         Allocator, "malloc", lambda self, size, *rest: original(self, (size + 1023) // 1024 * 1024, *rest)

@@ -17,7 +17,7 @@ class Inference:
     def __init__(self, spec: ModelSpec, job: Job, compute_capability: str | None, *, detail: bool) -> None:
         self.spec, self.job, self.detail = spec, job, detail
         self.phase = "prefill" if generates(spec) else "forward"
-        self.prompt = job.seq_len - job.new_tokens
+        self.prompt = job.seq_len - job.new_tokens if generates(spec) else job.seq_len
         self.chunk = self.prompt if job.prefill_chunk is None else minimum(job.prefill_chunk, self.prompt)
         width = stacks.rotary(spec.decoder)
         self.weights = weights.weights(spec, job)

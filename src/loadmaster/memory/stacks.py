@@ -121,7 +121,7 @@ def inference(
     """Every tower without gradients: the decoder on ``queries`` new tokens that see ``keys``, the others on theirs."""
     found: list[Stack] = []
     for tower in towers(spec):
-        last = tower is spec.decoder
+        last = tower is spec.decoder and tower.tokens is None
         length = queries if last else tokens(spec, job, tower)
         seen = keys if last else length
         source = found[-1].tokens if found else length

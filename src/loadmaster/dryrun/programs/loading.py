@@ -39,15 +39,17 @@ class Loaded:
         session.device_module(self.model)
 
     def run(self, session: Any, steps: int, progress: Any) -> None:
-        """The job itself."""
+        """The job itself; what runs it lives on, so that the record ends with it and not with its taking down."""
         if self.job.training:
             from loadmaster.dryrun.programs.training import Training
 
-            Training(session, self.model, self.base, self.job).run(steps, progress)
+            self.running = Training(session, self.model, self.base, self.job)
+            self.running.run(steps, progress)
         else:
             from loadmaster.dryrun.programs.inference import Inference
 
-            Inference(session, self.model, self.job).run(progress)
+            self.running = Inference(session, self.model, self.job)
+            self.running.run(progress)
 
 
 def load(fields: dict[str, Any], name: str, job: Job) -> Loaded:

@@ -43,13 +43,13 @@ class Loaded:
         if self.job.training:
             from loadmaster.dryrun.programs.training import Training
 
-            self.running = Training(session, self.model, self.base, self.job)
-            self.running.run(steps, progress)
+            self.running = training = Training(session, self.model, self.base, self.job)
+            training.run(steps, progress)
         else:
             from loadmaster.dryrun.programs.inference import Inference
 
-            self.running = Inference(session, self.model, self.job)
-            self.running.run(progress)
+            self.running = inference = Inference(session, self.model, self.job)
+            inference.run(progress)
 
 
 def load(fields: dict[str, Any], name: str, job: Job) -> Loaded:

@@ -109,6 +109,10 @@ def compare(name: str, kind: str, batch: int = 2, seq: int = 512, **more: Any) -
     ours, theirs = KINDS[kind]
     fields = config(name)
     measured = optrace.train(fields, batch, seq, **theirs, **more)
+    if theirs.get("autocast"):
+        # The trace adds a tied table's two gradients out of place (fake tensors), torch itself in place: see
+        # test_gradients_of_a_tied_table.
+        del measured["backward"]
     spec = from_fields(fields, name)
     job = make_job(batch=batch, seq=seq, **ours)
     found: dict[str, tuple[int, int]] = {}
@@ -124,10 +128,35 @@ def compare(name: str, kind: str, batch: int = 2, seq: int = 512, **more: Any) -
 @pytest.mark.parametrize("kind", KINDS)
 def test_llama(kind: str) -> None:
     for phase, (predicted, measured) in compare(LLAMA, kind).items():
-        if kind == "amp checkpointing" and phase == "backward":
-            # The trace adds the tied table's two gradients out of place (fake tensors), 1002 MiB that CUDA doesn't take.
-            measured = min(measured, predicted)
         assert predicted == pytest.approx(measured, rel=0.005, abs=4 * MIB), phase
+
+
+TIED: dict[str, dict[str, Any]] = {
+    "amp": {},
+    "amp checkpointing": {"checkpointing": "full"},
+    "bf16": {"precision": "bf16"},
+    "accumulation": {"grad_accumulation": 2},
+    "fused": {"loss": "fused"},
+    "fused bf16": {"loss": "fused", "precision": "bf16"},
+    "cut": {"loss": "cut"},
+    "chunked": {"loss": "chunked", "precision": "bf16"},
+}
+
+
+@pytest.mark.parametrize("kind", TIED)
+def test_gradients_of_a_tied_table(kind: str) -> None:
+    """The dry run knows that torch adds them in place where neither is a view, which the trace on fake tensors does not."""
+    from loadmaster.dryrun.card import Card
+    from loadmaster.dryrun.programs.simulate import simulate
+
+    fields = config(LLAMA)
+    job = make_job(batch=2, seq=512, **TIED[kind])
+    measured: dict[str, int] = {}
+    for peak in simulate(fields, LLAMA, job, Card()).phases:
+        measured[peak.phase] = max(peak.allocated_bytes, measured.get(peak.phase, 0))
+    found = predict(from_fields(fields, LLAMA), job, compute_capability="8.0")
+    for phase in found.phases:
+        assert phase.allocated.likely == pytest.approx(measured[phase.phase], rel=0.005), phase.phase
 
 
 @pytest.mark.parametrize(("name", "kind"), FAMILIES)

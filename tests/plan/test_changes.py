@@ -39,7 +39,7 @@ def test_it_helps_one_and_leaves_the_other(name):
 
 
 def test_cut_loss_has_no_logits():
-    """Between forward and backward it holds a logsumexp and a row number a token and a mean a word, no logits."""
+    """Between forward and backward it holds a logsumexp, a row number (int32) and a label (int64) a token and a mean a word."""
     spec = read_model(MODEL)
     assert spec.head is not None
     words = {"precision": "bf16", "method": "lora", "batch": 1, "seq": 4096}
@@ -49,7 +49,7 @@ def test_cut_loss_has_no_logits():
         tensors = {name: size for (tag, name), size in cost.retained_census.items() if tag == "logits"}
         kept[loss] = sum(size for name, size in tensors.items() if "input" not in name)
     assert kept["native"] >= 2 * 4096 * spec.head.vocab
-    assert kept["cut"] == pytest.approx(4096 * (4 + 8) + 4 * spec.head.vocab, abs=4 * 512)
+    assert kept["cut"] == pytest.approx(4096 * (4 + 4 + 8) + 4 * spec.head.vocab, abs=4 * 512)
     with pytest.raises(BadValueError, match="16-bit"):
         make_job(precision="fp32", loss="cut")
 

@@ -212,9 +212,11 @@ def matmul(tape: Tape, a: Tensor, b: Tensor, elements: Size, name: str) -> Tenso
 
 
 def softmax(tape: Tape, x: Tensor, name: str, dtype: str | None = None) -> Tensor:
-    """softmax in ``dtype``: on CUDA the half → float32 case reads the half input directly (softmax_cuda_kernel);
-    saves its result; backward makes one tensor of the input's type."""
+    """softmax in ``dtype``: the input is converted first, but on CUDA float16 → float32 is one kernel (SoftMax.cpp: no such
+    for bfloat16); saves its result; backward makes one tensor of the input's type."""
     out = dtype or ("float32" if tape.autocast and x.dtype in HALVES else x.dtype)
+    if not (x.dtype == "float16" and out == "float32"):
+        x = cast(tape, x, out, f"{name}: input converted")
     y = tape.new(x.elements, out, name)
     elements, before = x.elements, x.dtype
 

@@ -47,6 +47,10 @@ class Cost:
     gradient_census: Census = field(default_factory=dict)
     checkpoint: Size = 0
     """Of ``retained``, the input of a checkpointed layer: what can be offloaded."""
+    projection: Size = 0
+    """Of ``gradients``, the output projection's."""
+    projection_viewed: bool = False
+    """It is a view of what made it (a product, transposed), so that nothing is added to it in place."""
     held: Part | None = None
     """What of the head's logits outlives its backward, in the loop's own variable."""
     forward_events: Events = field(default_factory=list)
@@ -248,6 +252,9 @@ def head_and_loss(spec: ModelSpec, job: Job, *, detail: bool) -> Cost:
     last, start = [value], out_of(value)
     del value
     _backward(tape, start, cost, last, words)
+    projection = tape.gradients.get(heads.NAME)
+    if projection is not None:
+        cost.projection, cost.projection_viewed = sum_sizes([projection]), projection.shared
     if held:
         kept = sum_sizes(held)
         cost.held = counted(

@@ -52,7 +52,7 @@ def replayed(spec: ModelSpec, job: Job, compute_capability: str | None) -> Repla
     embedding = int(run.stacks[0].embedding.size_bytes) if run.stacks else 0
     if isinstance(run, Training):
         tables = [int(gradient_bytes(h)) for h in trained(spec, job) if h.role in ("embedding", "position")]
-        tables *= 2 if spec.head is not None and spec.head.tied else 1
+        tables *= 2 if spec.head is not None and spec.head.tied and run.head.projection_viewed else 1
         training(replay, layers, run.head, embedding, tables, trained(spec, job), job)
     else:
         whole = int(run.cache.size_bytes) if job.kv_cache else 0

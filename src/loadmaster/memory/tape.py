@@ -291,6 +291,8 @@ class Tape:
             if grad.storage is not None:
                 grad.storage.tag, grad.storage.name = "gradients", leaf
             self.gradients[leaf] = grad
+        elif leaf is not None and not self.accumulating and self.gradients[leaf].shared and grad.shared:
+            self.gradients[leaf] = self.new(elements, grad.dtype, leaf, tag="gradients")
 
 
 def _same(a: Size, b: Size) -> bool:

@@ -72,17 +72,24 @@ class Training:
 
     def _made(self, finished: list[Size]) -> list[Part]:
         """Gradients that live: all of them while accumulating, none that is streamed away, else those made so far."""
-        if self.streamed:
-            return []
-        if self.accumulating:
-            return [self.gradients]
+        if self.streamed or self.accumulating:
+            return [*self._kept(), *self._waiting()]
         made: Size = 0
         for size in finished:
             made = made + size
         return [counted("gradients", made, "gradients made so far", "accumulate_grad.h")]
 
     def _kept(self) -> list[Part]:
-        return self._made([]) if self.accumulating else []
+        return [self.gradients] if self.accumulating and not self.streamed else []
+
+    def _waiting(self) -> list[Part]:
+        """A parameter's gradient is accumulated once all its uses have given theirs: the output projection's waits for the
+        token table's where both are one (input_buffer.cpp)."""
+        if self.spec.head is None or not self.spec.head.tied:
+            return []
+        words = "gradient of the output projection, which waits for the token table's"
+        source = "torch/csrc/autograd/input_buffer.cpp"
+        return [counted("gradients", self.head.projection, words, source)]
 
     def _retained(self, groups: Groups) -> Part:
         return activations.retained(groups, offloaded="activations" in self.job.offload)
@@ -148,10 +155,10 @@ class Training:
         return [] if self.head.held is None else [self.head.held]
 
     def _embedding_back(self, finished: list[Size]) -> Moment:
-        """embedding_dense_backward makes a full table; a tied table already has the head's gradient, a view, so the sum of
-        the two is a third table while both live (input_buffer.cpp; measured: backward of a tied table takes three)."""
+        """embedding_dense_backward makes a full table. A tied table already has the head's gradient: they are added in place,
+        unless that is a view, then their sum is a third table while both live (input_buffer.cpp can_accumulate_inplace)."""
         table: Size = 0
-        tied = 2 if self.spec.head is not None and self.spec.head.tied else 1
+        tied = 2 if self.spec.head is not None and self.spec.head.tied and self.head.projection_viewed else 1
         for h in trained(self.spec, self.job):
             if h.role in ("embedding", "position"):
                 table = table + gradient_bytes(h) * (tied if h.role == "embedding" else 1)

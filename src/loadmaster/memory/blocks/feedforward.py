@@ -74,9 +74,12 @@ def activation(run: Run, x: Tensor, name: str) -> Tensor:
 
 
 def _gelu_new(tape: Tape, x: Tensor) -> Tensor:
-    """NewGELUActivation: ``0.5 * x * (1 + tanh(c * (x + 0.044715 * x**3)))``, operator by operator."""
+    """NewGELUActivation: ``0.5 * x * (1 + tanh(c * (x + 0.044715 * x**3)))``, operator by operator; autocast runs pow, and
+    so what comes after it, in float32."""
     half = ops.scale(tape, x, "gelu 0.5x")
-    cubed = ops.scale(tape, ops.elementwise(tape, x, "gelu pow", scratch=2), "gelu scaled pow")
+    wide = ops.widest(tape, x, "gelu input float32")
+    cubed = ops.scale(tape, ops.elementwise(tape, wide, "gelu pow", scratch=2), "gelu scaled pow")
+    del wide
     inner = ops.scale(tape, ops.add(tape, x, cubed, "gelu sum"), "gelu scaled sum")
     del cubed
     return ops.mul(tape, half, _one_plus_tanh(tape, inner), "gelu_new")

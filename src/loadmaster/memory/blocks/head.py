@@ -16,6 +16,9 @@ from loadmaster.memory.blocks.run import Run
 from loadmaster.memory.tape import Grads, Tape, Tensor
 from loadmaster.models.spec import Head, Linear, Norm
 
+NAME = "lm_head"
+"""The output projection's weight as a leaf of the tape."""
+
 
 def final_norms(run: Run, x: Tensor, norms: tuple[tuple[str, Norm], ...]) -> Tensor:
     """The norms after the last layer."""
@@ -32,7 +35,7 @@ def logits(run: Run, x: Tensor, head: Head, rows: Size) -> Tensor:
         x = ops.elementwise(run.tape, run.linear(x, linear, rows, adapted=False, quantised=False), "gelu")
     for name, norm in head.norms:
         x = run.norm(x, norm, name, rows)
-    weight = Linear(name="lm_head", inputs=head.inputs, outputs=head.vocab, bias=head.bias)
+    weight = Linear(name=NAME, inputs=head.inputs, outputs=head.vocab, bias=head.bias)
     y = run.linear(x, weight, rows, adapted=False, quantised=run.facts.quantises_head)
     if head.softcap:
         y = ops.scale(
@@ -87,10 +90,13 @@ def _compiled_cross_entropy(tape: Tape, y: Tensor) -> Tensor:
 
 
 def _cross_entropy(tape: Tape, y: Tensor, *, upcast: bool) -> Tensor:
-    wide = ops.cast(tape, y, "float32", "logits float32") if upcast else ops.widest(tape, y, "logits float32")
+    """log_softmax is asked for in its input's format (LossNLL.cpp cross_entropy_loss), so autocast leaves it there; nll_loss
+    is one of the operators that it runs in float32."""
+    wide = ops.cast(tape, y, "float32", "logits float32") if upcast else y
     del y
     probabilities = ops.softmax(tape, wide, "log-softmax", wide.dtype)
     del wide
+    probabilities = ops.widest(tape, probabilities, "log-softmax float32")
     size, dtype = probabilities.elements, probabilities.dtype
     result = tape.new(1, "float32", "loss")
     # nll_loss_backward fills a tensor of the input's size.
@@ -112,70 +118,75 @@ def _chunked(run: Run, x: Tensor, head: Head, held: list[Tensor]) -> Tensor:
         parts.append(_returned(run, logits(run, part, head, rows), held))
         del part
     total: Tensor | None = None
-    while parts:
-        part = parts.pop(0)
+    # The list lives until all parts have been seen.
+    for part in parts:
         one = (
             _compiled_cross_entropy(run.tape, part)
             if run.job.compile
             else _cross_entropy(run.tape, part, upcast=True)
         )
-        del part
         total = one if total is None else ops.add(run.tape, total, one, "loss")
     assert total is not None
     return total
 
 
 def _cut(run: Run, x: Tensor, head: Head) -> Tensor:
-    """ml-cross-entropy cut_cross_entropy/cce.py and cce_backward.py: logits stay in registers; forward keeps logsumexp, the
-    valid rows and a mean logit for each word, backward makes both gradients at once (arXiv:2411.09009)."""
+    """ml-cross-entropy 25.1, cut_cross_entropy/cce.py and cce_backward.py: logits stay in registers; forward keeps logsumexp,
+    the valid rows and a mean logit for each word, backward makes both gradients at once, in the format of the hidden states,
+    and casts the weight's (arXiv:2411.09009)."""
     tape = run.tape
     tape.tag = "logits"
-    name, size, vocab = "lm_head", head.vocab * head.inputs, head.vocab
-    weight = ops.lower(
-        tape, tape.parameter(name, size, run.weights, trainable=not run.frozen), f"{name} weight"
-    )
+    size, vocab, rows = head.vocab * head.inputs, head.vocab, run.rows
+    weight = tape.parameter(NAME, size, run.residual, trainable=not run.frozen)
     x = ops.lower(tape, x, "cut loss input")
-    rows, inputs, trained = run.rows, x.elements, weight.needs_grad
     kept = [
+        tape.new(rows, "int64", "labels"),
+        tape.new(rows, "int32", "rows with a label"),
         tape.new(rows, "float32", "logsumexp"),
-        tape.new(rows, "int64", "rows with a label"),
         tape.new(vocab, "float32", "mean logit"),
     ]
-    result = tape.new(rows, "float32", "loss per token")
-    types, locks = (x.dtype, weight.dtype), ceil_div(head.inputs, 64)
+    tape.scratch(rows, "float32", "logits of the labels")
+    result = tape.new(1, "float32", "loss")
+    inputs, narrow, wide, trained = x.elements, x.dtype, weight.dtype, weight.needs_grad
+    blocks = ceil_div(head.inputs, 64)
 
     def backward(t: Tape, g: Grads, s: list[Tensor]) -> Sequence[Tensor | None]:
-        order = t.new(vocab, "int64", "order of the words")
-        grads = [t.new(inputs, types[0], "cut loss: input gradient")]
-        held = [order, t.new(ceil_div(rows, 128) * locks, "int32", "locks")]
-        if trained:
-            grads.append(t.new(size, types[1], "cut loss: head gradient"))
-            held.append(t.new(-(-vocab // 128) * locks, "int32", "locks"))
-        del order, held
-        return [grads[0], grads[1] if trained else None]
+        order = t.new(vocab, "int32", "order of the words")
+        grad_x = t.new(inputs, narrow, "cut loss: input gradient")
+        grad_w = t.new(size, narrow, "cut loss: head gradient") if trained else None
+        locks = [t.new(ceil_div(count, blocks) * blocks, "int32", "locks") for count in (rows, vocab)]
+        del order, locks
+        if grad_w is not None and wide != narrow:
+            grad_w = t.new(size, wide, "cut loss: head gradient cast")
+        return [grad_x, grad_w]
 
     return tape.record("cut_cross_entropy", [x, weight], result, [x, weight, *kept], backward)
 
 
 def _fused(run: Run, x: Tensor, head: Head) -> Tensor:
-    """liger_kernel/ops/fused_linear_cross_entropy.py: chunk = next_power_of_2(rows / ceil(vocab / width)) rows."""
+    """Liger-Kernel 0.8, ops/fused_linear_cross_entropy.py: chunks of next_power_of_2(rows / ceil(vocab / width)) rows, whose
+    products go into a buffer (``out=``) or into the gradients themselves, unless autocast has to convert the operands. The
+    gradients have the formats of the hidden states and of the weight."""
     tape = run.tape
     tape.tag = "logits"
-    name, size = "lm_head", head.vocab * head.inputs
-    weight = ops.lower(
-        tape, tape.parameter(name, size, run.weights, trainable=not run.frozen), f"{name} weight"
-    )
-    x = ops.lower(tape, x, "fused loss input")
-    chunk = minimum(next_power_of_2(ceil_div(run.rows, -(-head.vocab // head.inputs))), run.rows)
+    size = head.vocab * head.inputs
+    weight = tape.parameter(NAME, size, run.residual, trainable=not run.frozen)
+    chunks = -(-head.vocab // head.inputs)
+    chunk = minimum(next_power_of_2(ceil_div(run.rows, chunks)), run.rows)
+    needed = x.needs_grad
+    trained = needed and weight.needs_grad
     grad_x = tape.new(x.elements, x.dtype, "fused loss: input gradient")
-    trained = weight.needs_grad
     grad_w = tape.new(size, weight.dtype, "fused loss: head gradient") if trained else None
-    part = tape.new(chunk * head.vocab, x.dtype, "fused loss: logits of a chunk")
-    tape.scratch(chunk * head.inputs, x.dtype)
-    if trained:
-        tape.scratch(size, weight.dtype, "fused loss: head gradient of a chunk")
-    del part
-    result = tape.new(run.rows, "float32", "loss per token")
+    losses = tape.new(run.rows, "float32", "loss per token")
+    if x.dtype == weight.dtype and tape.autocast in (None, x.dtype):
+        part = tape.new(chunk * head.vocab, x.dtype, "fused loss: logits of a chunk")
+        if trained and x.dtype not in ops.HALVES:
+            tape.scratch(size, x.dtype, "fused loss: head gradient of a chunk")
+        del part
+    else:
+        _converted(tape, weight, chunk, head, chunks=chunks, needed=needed, trained=trained)
+    result = tape.new(1, "float32", "loss")
+    del losses
     saved = [grad_x, *([grad_w] if grad_w is not None else [])]
     del grad_x, grad_w
 
@@ -183,3 +194,26 @@ def _fused(run: Run, x: Tensor, head: Head) -> Tensor:
         return [s[0], s[1] if trained else None]
 
     return tape.record("fused_linear_cross_entropy", [x, weight], result, saved, backward)
+
+
+def _converted(
+    tape: Tape, weight: Tensor, chunk: Size, head: Head, *, chunks: int, needed: bool, trained: bool
+) -> None:
+    """Two chunks of the fused loss under autocast: operands are converted for each product; the cast of a trained weight
+    stays in the cache, that of its transpose does not (cached_cast leaves views out)."""
+    low = tape.autocast or weight.dtype
+    copies = ("fused loss: hidden states of a chunk", "fused loss: head weight transposed")
+    for _ in range(min(chunks, 2)):
+        held = [
+            tape.new(chunk * head.inputs, low, copies[0]),
+            tape.new(head.vocab * head.inputs, low, copies[1]),
+        ]
+        part = tape.new(chunk * head.vocab, low, "fused loss: logits of a chunk")
+        held.clear()
+        if needed:
+            again = ops.lower(tape, weight, "fused loss: head weight")
+            product = tape.new(chunk * head.inputs, low, "fused loss: input gradient of a chunk")
+            del again, product
+        if trained:
+            tape.scratch(chunk * head.inputs, low, copies[0])
+        del part

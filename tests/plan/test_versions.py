@@ -42,11 +42,14 @@ def adapter_bytes(framework):
 
 
 def test_adapters_reach_experts_before_transformers_5():
-    """PEFT's all-linear wraps every nn.Linear but the head: rank × (inputs + outputs) float32 values each."""
+    """PEFT's all-linear wraps every nn.Linear but the head: rank × (inputs + outputs) float32 values each. From 0.20 on it finds
+    the experts again: down_proj as before, gate_up_proj with both ranks at both sides, and the router."""
     attention = 32 * 8 * (2 * (4096 + 4096) + 2 * (4096 + 1024)) * 4
     experts = 32 * 8 * 8 * 3 * (4096 + 14336) * 4
     assert adapter_bytes("transformers 5.0") == pytest.approx(attention, rel=0.002)
     assert adapter_bytes("transformers 4.57") == pytest.approx(attention + experts, rel=0.002)
+    stacks = 32 * 8 * 8 * ((4096 + 14336) + 2 * (4096 + 2 * 14336)) * 4 + 32 * 8 * (4096 + 8) * 4
+    assert adapter_bytes("transformers") == pytest.approx(attention + stacks, rel=0.002)
 
 
 def attention(gpu, precision, task="infer"):

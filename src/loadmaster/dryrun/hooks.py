@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch.nn.modules import module as modules
@@ -25,8 +26,9 @@ class Watch:
 
     def __init__(self, tracker: Tracker, on_step: Callable[[int], None] | None = None) -> None:
         self.tracker, self.on_step = tracker, on_step
-        self.names: dict[int, str] = {}
-        self._roots: list[Any] = []
+        self.names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+        self._roots: WeakSet[Any] = WeakSet()
+        """Held weakly: some modules live no longer than a call, with the tensors in them (PEFT's parametrizations)."""
         self._tagged: set[int] = set()
         self.owners: dict[int, str] = {}
         """By id of a parameter, the path of the module that has it."""
@@ -57,11 +59,11 @@ class Watch:
     def name(self, module: Any, path: str = "") -> None:
         """Name a module and all in it by path, and say that its parameters and buffers are such."""
         for name, each in module.named_modules(prefix=path):
-            self.names.setdefault(id(each), name or type(module).__name__)
+            self.names.setdefault(each, name or type(module).__name__)
             for param in each._parameters.values():
                 if param is not None:
                     self.owners.setdefault(id(param), name)
-        self._roots.append(module)
+        self._roots.add(module)
         self.tag(module)
 
     def tag(self, module: Any) -> None:
@@ -84,10 +86,10 @@ class Watch:
 
     def _before_module(self, module: Any, _: Any) -> None:
         tracker = self.tracker
-        path = self.names.get(id(module))
+        path = self.names.get(module)
         if path is None:
             self.name(module)
-            path = self.names[id(module)]
+            path = self.names[module]
         if len(tracker.place.calls) == 1:
             self._enter_forward()
             self.tag(module)
@@ -116,7 +118,7 @@ class Watch:
                 real(*args, **kwargs)
             finally:
                 if not outer:
-                    for root in self._roots:
+                    for root in list(self._roots):
                         self.tag(root)
                     self.tracker.enter(self.after_backward)
 

@@ -51,6 +51,8 @@ class Lora(Record, kw_only=True):
     dtype: str = "float32"
     dora: bool = False
     """DoRA (arXiv:2402.09353): a trained magnitude for each output beside the low-rank direction."""
+    parameters: tuple[tuple[str, int], ...] = ()
+    """PEFT's target_parameters: last parts of names, each with how many times ``rank`` its adapter has."""
 
 
 class Quantization(Record, kw_only=True):

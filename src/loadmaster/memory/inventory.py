@@ -11,6 +11,8 @@ from loadmaster.dtypes import BITS, itemsize
 from loadmaster.jobs import quantizations
 from loadmaster.jobs.job import Job
 from loadmaster.jobs.quantizations import Matrix, Place
+from loadmaster.memory import adapted
+from loadmaster.memory.adapted import as_adapted
 from loadmaster.memory.frozen import frozen_copies
 from loadmaster.models.parameters import Tensor, tensors
 from loadmaster.models.spec import Experts, Mlp, ModelSpec, Tower
@@ -159,46 +161,29 @@ def _place(tensor: Tensor) -> Place | None:
 
 
 def adapters(spec: ModelSpec, job: Job) -> list[Held]:
-    """LoRA's A and B for every targeted linear layer, and DoRA's magnitudes."""
-    if job.lora is None:
+    """LoRA's A and B for every layer and parameter that it reaches, and DoRA's magnitudes."""
+    lora = as_adapted(spec, job).lora
+    if lora is None:
         return []
     denoisers = _denoisers(spec)
     found = []
     for tensor in tensors(spec):
-        if (
-            not tensor.linear
-            or tensor.layer is None
-            or (denoisers and tensor.tower not in denoisers)
-            or not matches(job.lora.targets, tensor.name.removesuffix(".weight"))
-        ):
+        if not adapted.reaches(lora, tensor) or (denoisers and tensor.tower not in denoisers):
             continue
-        outputs, inputs = tensor.shape
-        rank = job.lora.rank
-        matrices: list[tuple[str, tuple[int, ...]]] = [
-            ("lora_A", (rank, inputs)),
-            ("lora_B", (outputs, rank)),
-        ]
-        if job.lora.dora:
-            matrices.append(("lora_magnitude_vector", (outputs,)))
-        for side, sides in matrices:
+        for side, sides in adapted.sides(lora, tensor):
             found.append(
                 Held(
                     name=f"{tensor.name.removesuffix('.weight')}.{side}",
                     role="adapter",
                     elements=prod(sides),
                     count=tensor.count,
-                    dtype=job.lora.dtype,
+                    dtype=lora.dtype,
                     trained=True,
                     sides=sides,
                     hidden=len(sides) == 2,
                 )
             )
     return found
-
-
-def matches(targets: tuple[str, ...], name: str) -> bool:
-    """PEFT's rule: all-linear, or a module whose name is a target or ends in one (tuners_utils.check_target_module_exists)."""
-    return any(t in ("all-linear", name) or name.endswith(f".{t}") for t in targets)
 
 
 def rest_dtype(job: Job) -> str:

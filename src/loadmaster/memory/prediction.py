@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from loadmaster.jobs.job import Job
-from loadmaster.memory import reserve, stacks
+from loadmaster.memory import adapted, reserve, stacks
 from loadmaster.memory.assumptions import assumptions
 from loadmaster.memory.components import host, optimizer
 from loadmaster.memory.entries import entries, entry, summed
-from loadmaster.memory.inventory import as_run
+from loadmaster.memory.inventory import as_run, rest_dtype
 from loadmaster.memory.ledger import Entry, Ledger, Peak, PhaseTotal
 from loadmaster.memory.parts import Moment
 from loadmaster.memory.timeline import moments
@@ -116,4 +116,5 @@ def _warnings(spec: ModelSpec, job: Job) -> tuple[str, ...]:
         found.append(f"activations of {others} are not counted: only the weights of this part are")
     if job.quantization is not None:
         found += host.unpacked_experts(spec, job)
+    found += adapted.warnings(spec, job, rest_dtype(job))
     return tuple(found)

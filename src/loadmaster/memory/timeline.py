@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from loadmaster.jobs.job import Job
+from loadmaster.memory.adapted import as_adapted
 from loadmaster.memory.inference import Inference
 from loadmaster.memory.inventory import as_run
 from loadmaster.memory.parts import Moment
@@ -39,7 +40,7 @@ def at_work(
     spec: ModelSpec, job: Job, compute_capability: str | None = None, *, detail: bool
 ) -> Training | Inference | Served:
     """The job as it runs, with the cost of every layer."""
-    spec = as_run(spec, job)
+    spec, job = as_run(spec, job), as_adapted(spec, job)
     if job.training:
         return Training(spec, job, compute_capability, detail=detail)
     if job.facts.engine is not None:

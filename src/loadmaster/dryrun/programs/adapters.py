@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -28,7 +30,7 @@ def wrap(model: Any, job: Job) -> Any:
         use_dora=lora.dora,
         task_type=_task(model),
     )
-    with quiet(), torch.device("meta"):
+    with quiet(), torch.device("meta"), _targets_as_they_are(job):
         try:
             wrapped = peft.get_peft_model(model, wanted)
         except ValueError as error:
@@ -40,6 +42,27 @@ def wrap(model: Any, job: Job) -> Any:
             # autocast_adapter_dtype, float32.
             param.data = param.data.to(kind)
     return wrapped
+
+
+@contextmanager
+def _targets_as_they_are(job: Job) -> Iterator[None]:
+    """Without the targets' conversion for stacked experts, for a version that had none."""
+    from importlib import import_module
+
+    if job.facts.adapts_experts:
+        yield
+        return
+    try:
+        module: Any = import_module("peft.utils.transformers_weight_conversion")
+        convert = module.convert_peft_config_for_transformers
+    except (ImportError, AttributeError):
+        yield
+        return
+    module.convert_peft_config_for_transformers = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        module.convert_peft_config_for_transformers = convert
 
 
 def _task(model: Any) -> str | None:

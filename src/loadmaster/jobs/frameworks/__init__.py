@@ -53,6 +53,9 @@ class Facts(Record, kw_only=True):
     stacked_experts: bool = True
     """Experts are two 3-D tensors, run as grouped products; else a list of modules, run one after the other, which
     adapters and 4-bit loaders reach."""
+    adapts_experts: bool = False
+    """PEFT turns LoRA targets that name projections of experts, all-linear among them, into adapters of the 3-D tensors that
+    they have become (``_peft.py``)."""
     float_scores: bool = False
     """Eager attention makes a float32 copy of the scores before softmax (``scores.float()``)."""
     math_in_float32: bool = True

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from loadmaster.arrays import Size
 from loadmaster.memory import ops
+from loadmaster.memory.blocks.merged import Merged, router_logits
 from loadmaster.memory.blocks.run import Run
 from loadmaster.memory.tape import Tape, Tensor
 from loadmaster.models.spec import Experts, FeedForward, Linear, Mlp
@@ -114,22 +115,23 @@ def _relu2(tape: Tape, x: Tensor) -> Tensor:
 def _experts(run: Run, x: Tensor, spec: Experts) -> Tensor:
     weights = _route(run, x, spec)
     one_by_one = not spec.stacked and run.frozen
-    out = _one_by_one(run, x, spec) if one_by_one else _all_at_once(run, x, spec)
+    merged = Merged(run, spec)
+    out = _one_by_one(run, x, spec) if one_by_one else _all_at_once(run, x, spec, merged)
     if one_by_one and not run.tape.grad_enabled:
         weights = run.tape.new(out.elements // _width(spec), weights.dtype, "routing weights of an expert")
     weighted = ops.mul(run.tape, out, weights, "weighted expert outputs")
     del out
     result = _in_token_order(run, x, weighted, spec)
-    del weighted
+    del weighted, merged
     return result if spec.shared is None else _with_shared(run, x, result, spec)
 
 
-def _all_at_once(run: Run, x: Tensor, spec: Experts) -> Tensor:
+def _all_at_once(run: Run, x: Tensor, spec: Experts, merged: Merged) -> Tensor:
     """Grouped products of all experts."""
     tape = run.tape
     pairs = run.rows * spec.per_token
     chosen = ops.copy(tape, x, "tokens sorted by expert", pairs * _width(spec))
-    hidden = _grouped(run, chosen, spec, pairs, spec.expert.projections, "experts up")
+    hidden = _grouped(run, chosen, spec, pairs, spec.expert.projections, "experts up", merged)
     del chosen
     width = spec.expert.width
     if spec.expert.gated:
@@ -139,7 +141,7 @@ def _all_at_once(run: Run, x: Tensor, spec: Experts) -> Tensor:
         del gate, up
     else:
         hidden = activation(run, hidden, spec.expert.activation)
-    return _grouped(run, hidden, spec, pairs, (spec.expert.output,), "experts down")
+    return _grouped(run, hidden, spec, pairs, (spec.expert.output,), "experts down", merged)
 
 
 def _one_by_one(run: Run, x: Tensor, spec: Experts) -> Tensor:
@@ -181,7 +183,7 @@ def _width(spec: Experts) -> int:
 
 def _route(run: Run, x: Tensor, spec: Experts) -> Tensor:
     tape = run.tape
-    logits = run.linear(x, spec.router, adapted=False, quantised=False)
+    logits = router_logits(run, x, spec.router)
     scores = ops.softmax(
         tape, ops.cast(tape, logits, "float32", "router logits"), "router probabilities", "float32"
     )
@@ -192,12 +194,14 @@ def _route(run: Run, x: Tensor, spec: Experts) -> Tensor:
 
 
 def _grouped(
-    run: Run, x: Tensor, spec: Experts, pairs: Size, linears: tuple[Linear, ...], name: str
+    run: Run, x: Tensor, spec: Experts, pairs: Size, linears: tuple[Linear, ...], name: str, merged: Merged
 ) -> Tensor:
     """One grouped product over all experts' stacked weights (torch._grouped_mm)."""
     inputs, outputs = linears[0].inputs, sum(linear.outputs for linear in linears)
     fused = Linear(
         name=f"experts.{linears[0].name.rpartition('.')[2]}", inputs=inputs * spec.count, outputs=outputs
     )
-    weight = run.tape.parameter(fused.name, fused.inputs * outputs, run.weights, trainable=not run.frozen)
+    weight = merged.weight(linears[0].name)
+    if weight is None:
+        weight = run.tape.parameter(fused.name, fused.inputs * outputs, run.weights, trainable=not run.frozen)
     return ops.linear(run.tape, x, weight, pairs * outputs, name)

@@ -8,8 +8,8 @@ from loadmaster.arrays import Size
 from loadmaster.jobs.job import Job, Lora
 from loadmaster.jobs.quantizations import find, scratch_bytes
 from loadmaster.memory import ops
+from loadmaster.memory.adapted import matches
 from loadmaster.memory.blocks import dora
-from loadmaster.memory.inventory import matches
 from loadmaster.memory.tape import Grads, Tape, Tensor
 from loadmaster.models.spec import Linear, Norm
 

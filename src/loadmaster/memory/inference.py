@@ -9,6 +9,7 @@ from loadmaster.memory.components import activations, kv_cache, runtime, weights
 from loadmaster.memory.parts import Moment, work
 from loadmaster.models.parameters import generates
 from loadmaster.models.spec import ModelSpec
+from loadmaster.records import replace
 
 
 class Inference:
@@ -31,7 +32,10 @@ class Inference:
         self.base += [] if kept is None else [kept]
         self.capability = compute_capability
         self.stacks = self._run(self.chunk, self.prompt)
-        self.head = passes.inference_head(spec, job, self.chunk, detail=detail) if spec.head else None
+        rows = self.chunk if spec.decoder.tokens is None else spec.decoder.tokens
+        every = spec.head is not None and not spec.head.last_only
+        asked = replace(job, logits="all") if every else job
+        self.head = passes.inference_head(spec, asked, rows, detail=detail) if spec.head else None
         self.cache = kv_cache.kv_cache(spec, job, kv_cache.length(job, self.prompt))
 
     def _run(self, queries: Size, keys: Size) -> list[stacks.Stack]:
@@ -52,7 +56,8 @@ class Inference:
         if self.head is not None:
             now = work(self.head.forward, self.head.forward_census)
             found.append(Moment(self.phase, "logits", [*common, now]))
-        return found + (self._decode() if job.kv_cache and _some(job.new_tokens) else [])
+        decodes = generates(self.spec) and job.kv_cache and _some(job.new_tokens)
+        return found + (self._decode() if decodes else [])
 
     def _load(self) -> Moment:
         parts = [self.weights, *weights.unpacking(self.spec, self.job)]

@@ -49,6 +49,8 @@ def as_run(spec: ModelSpec, job: Job) -> ModelSpec:
     as a list of modules."""
     if not job.facts.stacked_experts:
         spec = replace(spec, towers=tuple(_listed(tower) for tower in spec.towers))
+    if spec.head is not None and spec.head.always_tied and job.facts.ties_always:
+        spec = replace(spec, head=replace(spec.head, tied=True))
     if spec.head is None or not spec.head.tied:
         return spec
     fp8 = job.quantization is not None and job.quantization.dtype == "fp8"
@@ -153,7 +155,7 @@ def _place(tensor: Tensor) -> Place | None:
         return "embedding"
     if tensor.role == "experts" and len(tensor.shape) == 3:
         return "experts"
-    if not tensor.linear:
+    if not tensor.linear or tensor.kept:
         return None
     if tensor.layer is None:
         return "head" if tensor.role == "head" else None

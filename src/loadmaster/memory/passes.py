@@ -115,7 +115,9 @@ def _checkpointed(job: Job, block: Block, hidden: int, run_on: Callable[[Tape], 
     out = layer(run, x, block)
     cost.forward, cost.forward_census = tape.peak_bytes, tape.composition
     cost.casts = sum_sizes(tape.casts.values())
-    cost.checkpoint = cost.retained = x.storage.size_bytes if x.storage is not None else 0
+    cost.checkpoint = x.storage.size_bytes if x.storage is not None else 0
+    # What it hands on is an input of the next layers' checkpoints.
+    cost.retained = cost.checkpoint + sum_sizes(run.passed)
     kept = tape.selection.kept if tape.selection is not None else []
     if detail:
         cost.retained_census = {CHECKPOINT: int(cost.retained)}

@@ -55,6 +55,8 @@ class Tensor(Record, kw_only=True):
     linear: bool = False
     tower: str | None = None
     layer: str | None = None
+    kept: bool = False
+    """The matrix of a linear layer that 4-bit loaders leave as it is."""
 
     @property
     def values(self) -> int:
@@ -213,6 +215,7 @@ def _tower(tower: Tower) -> Iterator[Tensor]:
                 linear=tensor.linear,
                 tower=tower.name,
                 layer=block.name,
+                kept=tensor.kept,
             )
     for tensor in (
         *_norms("norm", (norm for _, norm in tower.norms)),
@@ -285,7 +288,13 @@ def _head(head: Head) -> Iterator[Tensor]:
 def _linears(role: str, linears: Iterable[Linear]) -> Iterator[Tensor]:
     for linear in linears:
         sides = (linear.inputs, linear.outputs) if linear.inputs_first else (linear.outputs, linear.inputs)
-        yield Tensor(role=linear.role or role, name=f"{linear.name}.weight", shape=sides, linear=True)
+        yield Tensor(
+            role=linear.role or role,
+            name=f"{linear.name}.weight",
+            shape=sides,
+            linear=True,
+            kept=linear.kept,
+        )
         if linear.bias:
             yield Tensor(role=linear.role or role, name=f"{linear.name}.bias", shape=(linear.outputs,))
 

@@ -24,6 +24,8 @@ class Linear(Record, kw_only=True):
     """The weight is inputs × outputs (GPT-2's Conv1D), not outputs × inputs."""
     role: str | None = None
     """What it counts as (``attention``, ``mlp`` ...); None: what its place says."""
+    kept: bool = False
+    """The class keeps it in float32 where weights are float16, and 4-bit loaders leave it (``_keep_in_fp32_modules``)."""
 
 
 class Convolution(Record, kw_only=True):
@@ -88,6 +90,15 @@ class Attention(Record, kw_only=True, tag=True):
     window: int | None = None
     """Most keys a query can see (sliding window or chunk); None: all of them."""
     position: Literal["rope", "alibi", "learned", "relative", "none"] = "rope"
+    bias: Literal["none", "made", "shared"] = "none"
+    """A bias of every head, query and key that is added to the scores (T5): made in this layer, or handed on from the one that
+    made it. Of a cross-attention it is zeros."""
+    relative: tuple[str, ...] = ()
+    """DeBERTa's terms of content and position in the scores: ``c2p``, ``p2c``."""
+    span: int = 0
+    """Distances each way that ``relative`` terms tell apart."""
+    head_major: bool = False
+    """Queries, keys and values are laid out head by head before the kernel (Whisper)."""
     rotary_dim: int | None = None
     query_norm: Norm | None = None
     key_norm: Norm | None = None
@@ -219,6 +230,10 @@ class Head(Record, kw_only=True):
     softcap: bool = False
     upcast: bool = True
     """The class' own loss casts the logits to float32 (ForCausalLMLoss); T5, Whisper and BART take them as they are."""
+    always_tied: bool = False
+    """transformers 5 ties it whatever the config says (T5Config)."""
+    last_only: bool = True
+    """Its forward can be asked for the last token's logits alone (logits_to_keep); T5's and Whisper's can't."""
     linears: tuple[Linear, ...] = ()
     norms: tuple[tuple[str, Norm], ...] = ()
     extra: tuple[Parameter, ...] = ()

@@ -56,6 +56,10 @@ class Facts(Record, kw_only=True):
     adapts_experts: bool = False
     """PEFT turns LoRA targets that name projections of experts, all-linear among them, into adapters of the 3-D tensors that
     they have become (``_peft.py``)."""
+    ties_always: bool = False
+    """T5's output projection is its token table, whatever a config says."""
+    biases_sdpa: bool = True
+    """SDPA takes T5's bias of positions as its mask; else T5's attention is eager."""
     float_scores: bool = False
     """Eager attention makes a float32 copy of the scores before softmax (``scores.float()``)."""
     math_in_float32: bool = True

@@ -17,6 +17,7 @@ NAME = "transformers"
 
 def facts(version: tuple[int, ...] | None) -> Facts:
     """What a version does; None: 5."""
+    newest = version is None or version == (5,)
     version = version or (5,)
     return Facts(
         wide_embedding_states=True,
@@ -28,6 +29,9 @@ def facts(version: tuple[int, ...] | None) -> Facts:
         math_in_float32=version >= (4, 46),
         stacked_experts=version >= (5,),
         adapts_experts=version == (5,) or version >= (5, 15),
+        # huggingface/transformers#47014, of July 2026; seen in 5.24.
+        ties_always=version >= (5,),
+        biases_sdpa=newest or version >= (5, 24),
         fp8_unties_head=version < (5,),
         gptq_kernel="exllama" if version < (4, 49) else "marlin",
         gptq_other_kernel="torch" if version < (4, 49) else "marlin",

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from loadmaster.arrays import Size, surely
 from loadmaster.jobs.job import AttentionKind
 from loadmaster.memory import ops
+from loadmaster.memory.blocks import position_bias
 from loadmaster.memory.blocks.run import Run
 from loadmaster.memory.tape import Grads, Tape, Tensor
 from loadmaster.models.spec import Attention
@@ -42,6 +43,8 @@ def attention(run: Run, x: Tensor, spec: Attention, *, cached: bool = False) -> 
 
 def attend(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention) -> Tensor:
     """The kernel's output, laid out for the output projection."""
+    if spec.relative:
+        return position_bias.disentangled(run, q, k, v, spec)
     kind = kernel(run, spec, q.dtype)
     if kind == "eager" and (len(spec.projections) == 1 or spec.latent is not None):
         v = ops.copy(run.tape, v, "value flattened")  # matmul copies a slice of a larger projection
@@ -61,7 +64,7 @@ def kernel(run: Run, spec: Attention, dtype: str) -> AttentionKind:
     kind = run.job.attention
     if kind != "sdpa":
         return kind
-    if not spec.sdpa or spec.softcap or spec.sinks:
+    if not spec.sdpa or spec.softcap or spec.sinks or (spec.bias != "none" and not run.facts.biases_sdpa):
         return "eager"
     operand = run.tape.autocast or dtype
     if spec.grouping == "broadcast" and spec.heads != spec.kv_heads:
@@ -87,7 +90,7 @@ def _seen(run: Run, spec: Attention) -> Size:
 
 def masked(run: Run, spec: Attention) -> bool:
     """Whether transformers hands SDPA an explicit mask: a window shorter than the keys, or positions as biases."""
-    if spec.position == "alibi":
+    if spec.position == "alibi" or spec.bias != "none":
         return True
     return spec.window is not None and surely(run.keys > spec.window)
 
@@ -118,6 +121,9 @@ def projected(run: Run, x: Tensor, spec: Attention) -> tuple[Tensor, Tensor, Ten
             tape.constant(rows * spec.kv_heads * spec.value_dim, q.dtype),
         )
     del x
+    if spec.head_major:
+        q = ops.copy(tape, q, "query contiguous")
+        k, v = (x if x.storage is None else ops.copy(tape, x, "key or value contiguous") for x in (k, v))
     if spec.query_norm is not None:
         q = run.norm(q, spec.query_norm, "q_norm", q.elements // spec.query_norm.size)
     if spec.key_norm is not None and k.storage is not None:
@@ -213,8 +219,12 @@ def _turned(run: Run, x: Tensor) -> Tensor:
 
 
 def _joined(spec: Attention) -> bool:
-    """Whether queries come out of torch.cat (partial rotary positions, MLA)."""
-    return spec.latent is not None or (spec.position == "rope" and spec.rotary_dim is not None)
+    """Whether queries are laid out head by head: they come out of torch.cat (partial rotary positions, MLA) or a copy."""
+    return (
+        spec.head_major
+        or spec.latent is not None
+        or (spec.position == "rope" and spec.rotary_dim is not None)
+    )
 
 
 def _attend(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention, kind: AttentionKind) -> Tensor:
@@ -227,16 +237,13 @@ def _attend(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention, kind: At
     if spec.kv_heads != spec.heads and (kind == "efficient" or copies):
         k, v = _repeat(run, k, spec, "key"), _repeat(run, v, spec, "value")
     q, k, v = ops.lower(tape, q, "query"), ops.lower(tape, k, "key"), ops.lower(tape, v, "value")
-    # A bool mask becomes a tensor of the query's type in every layer (attention.cpp, convert_boolean_attn_mask).
-    bias = (
-        [tape.new(run.batch * run.queries * _seen(run, spec), q.dtype, "attention mask")]
-        if kind == "efficient" and masked(run, spec)
-        else []
-    )
+    bias = _mask(run, spec, q.dtype) if kind == "efficient" and masked(run, spec) else None
+    sized = run.batch * spec.heads * run.queries * _seen(run, spec)
     operator = kind if kind in ("flash2", "flash3") else "attention"
     out = tape.output(operator, run.rows * spec.heads * spec.value_dim, q.dtype, "attention output")
     stats = tape.output(operator, run.rows * spec.heads, "float32", "attention logsumexp")
     sizes = [(t.elements, t.dtype, t.needs_grad) for t in (q, k, v)]
+    learned = bias is not None and bias.needs_grad
     rows, heads, dim = run.rows, spec.heads, spec.head_dim
     groups = k.elements is not q.elements and spec.kv_heads != spec.heads
 
@@ -245,6 +252,7 @@ def _attend(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention, kind: At
         # hopper/flash_api.cpp: float32 dk_accum and dv_accum of the grouped heads instead.
         # torch/_inductor/kernel/flex: delta and the gradient of logsumexp, no accumulators.
         held = [t.new(e, d, "attention gradient") for e, d, need in sizes if need]
+        biased = [t.new(sized, sizes[0][1], "gradient of the mask")] if learned else []
         scratch = [t.new(rows * heads, "float32", "softmax_d")]
         if kind == "flex":
             scratch.append(t.new(rows * heads, "float32", "logsumexp gradient"))
@@ -256,9 +264,19 @@ def _attend(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention, kind: At
             scratch += [t.new(sizes[i][0], "float32", f"{n}_accum") for i, n in ((1, "dk"), (2, "dv"))]
         scratch.clear()
         grads = iter(held)
-        return [next(grads) if need else None for _, _, need in sizes]
+        found: list[Tensor | None] = [next(grads) if need else None for _, _, need in sizes]
+        return [*found, biased.pop() if biased else None]
 
-    return tape.record("sdpa", [q, k, v], out, [q, k, v, out, stats, *bias], backward)
+    masks = [] if bias is None else [bias]
+    return tape.record("sdpa", [q, k, v, *masks], out, [q, k, v, out, stats, *masks], backward)
+
+
+def _mask(run: Run, spec: Attention, dtype: str) -> Tensor:
+    """What SDPA takes as its mask. A bool mask becomes a tensor of the query's type in every layer (attention.cpp,
+    convert_boolean_attn_mask); positions come as a bias of every head."""
+    if spec.bias != "none":
+        return ops.lower(run.tape, position_bias.mask(run, spec, dtype), "position bias")
+    return run.tape.new(run.batch * run.queries * _seen(run, spec), dtype, "attention mask")
 
 
 def _math(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention) -> Tensor:
@@ -297,6 +315,8 @@ def _eager(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention) -> Tensor
         capped = ops.elementwise(tape, ops.scale(tape, scores, "scores / cap"), "tanh scores", keeps="output")
         scores = ops.scale(tape, capped, "capped scores")
         del capped
+    if spec.bias != "none":
+        scores = ops.add(tape, scores, position_bias.bias(run, spec, scores.dtype), "scores with bias")
     if spec.causal:
         scores = ops.add(
             tape, scores, tape.constant(run.queries * _seen(run, spec), scores.dtype), "masked scores"

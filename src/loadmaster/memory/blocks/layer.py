@@ -5,6 +5,7 @@ from __future__ import annotations
 from loadmaster.memory import ops
 from loadmaster.memory.blocks.attention import attention
 from loadmaster.memory.blocks.feedforward import feedforward
+from loadmaster.memory.blocks.position_bias import handed_on
 from loadmaster.memory.blocks.run import Run
 from loadmaster.memory.blocks.state_space import state_space
 from loadmaster.memory.tape import Tensor
@@ -14,6 +15,7 @@ from loadmaster.models.spec import Attention, Block, Mixer, Norm
 def layer(run: Run, x: Tensor, block: Block, *, cached: bool = False) -> Tensor:
     """The layer's output. The caller keeps its own name on ``x`` while the layer runs, as transformers' loop does."""
     norms = dict(block.norms)
+    run.passed[:] = handed_on(run, block)
     if block.parallel:
         return _parallel(run, x, block, norms, cached)
     if block.mixer is not None:

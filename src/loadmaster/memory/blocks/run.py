@@ -39,6 +39,8 @@ class Run:
         self.source = queries if source is None else source
         """Tokens that cross-attention reads."""
         self.rows = self.batch * queries
+        self.passed: list[Tensor] = []
+        """What this layer hands on to the next ones (T5's bias of positions)."""
         self.copies = 1
         """Equal modules that this pass stands for: experts in a list, each with an adapter of its own."""
         self.frozen = frozen or job.method != "full" or not job.training
@@ -72,11 +74,15 @@ class Run:
         rows = self.rows if rows is None else rows
         outputs = rows * layer.outputs
         lora = self.job.lora if adapted and self.job.training and targeted(self.job, layer) else None
-        if self.packed and quantised:
+        if self.packed and quantised and not layer.kept:
             y = self._quantised(x, layer, outputs)
             return y if lora is None else self._adapter_4bit(x, y, layer, rows, outputs)
+        dtype = self.weights
+        if layer.kept and (dtype == "float16" or self.residual == "float32"):
+            dtype = "float32"
+            x = ops.cast(self.tape, x, dtype, f"{layer.name} input")
         weight = self.tape.parameter(
-            layer.name, layer.inputs * layer.outputs, self.weights, trainable=not self.frozen
+            layer.name, layer.inputs * layer.outputs, dtype, trainable=not self.frozen
         )
         bias = (
             self.tape.parameter(f"{layer.name}.bias", layer.outputs, self.weights, trainable=not self.frozen)

@@ -16,7 +16,14 @@ def read(config: Config) -> ModelSpec:
     layer = block(of, ("query_proj", "key_proj", "value_proj"))
     if isinstance(layer.mixer, Attention):
         more = _position_projections(config, of)
-        mixer = replace(layer.mixer, position="relative", projections=(*layer.mixer.projections, *more))
+        mixer = replace(
+            layer.mixer,
+            position="relative",
+            projections=(*layer.mixer.projections, *more),
+            relative=_terms(config),
+            span=_span(config),
+            sdpa=False,
+        )
         layer = replace(layer, mixer=mixer)
     layer = dropped_block(config, layer)
     norms: tuple[tuple[str, Norm], ...] = (("embedding", layer_norm("embeddings.LayerNorm", of.hidden)),)
@@ -71,12 +78,24 @@ def _tables(config: Config, of: Shape, width: int) -> tuple[Embedding, ...]:
             Embedding(name="embeddings.token_type_embeddings", role="type", rows=types, width=width)
         )
     if config.flag("relative_attention", default=False):
-        far = config.count("max_relative_positions", default=-1, least=-1)
-        buckets = config.count("position_buckets", default=-1, least=-1)
-        # DebertaV2Encoder: two directions, of buckets where these are given, else of distances.
-        rows = 2 * (buckets if buckets > 0 else far if far > 0 else positions)
+        rows = 2 * _span(config)
         tables.append(Embedding(name="encoder.rel_embeddings", role="position", rows=rows, width=of.hidden))
     return tuple(tables)
+
+
+def _span(config: Config) -> int:
+    """Distances each way: buckets where these are given (DebertaV2Encoder)."""
+    far = config.count("max_relative_positions", default=-1, least=-1)
+    buckets = config.count("position_buckets", default=-1, least=-1)
+    return buckets if buckets > 0 else far if far > 0 else config.count("max_position_embeddings")
+
+
+def _terms(config: Config) -> tuple[str, ...]:
+    """Content to position and position to content, in the order they run (disentangled_attention_bias)."""
+    if not config.flag("relative_attention", default=False):
+        return ()
+    kinds = config.texts("pos_att_type") or ()
+    return tuple(term for term in ("c2p", "p2c") if term in kinds)
 
 
 def _position_projections(config: Config, of: Shape) -> tuple[Linear, ...]:

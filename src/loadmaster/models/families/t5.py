@@ -15,11 +15,16 @@ def _feedforward(of: Shape, kind: str, place: int) -> Mlp:
     prefix = f"layer.{place}.DenseReluDense"
     gated, _, activation = kind.rpartition("-")
     if gated == "gated":
-        return gated_mlp(of.hidden, of.width, activation, prefix=prefix, names=("wi_0", "wi_1", "wo"))
-    return plain_mlp(of.hidden, of.width, activation, prefix=prefix, names=("wi", "wo"), bias=False)
+        # T5Config: "gated-gelu" means gelu_new.
+        activation = "gelu_new" if activation == "gelu" else activation
+        part = gated_mlp(of.hidden, of.width, activation, prefix=prefix, names=("wi_0", "wi_1", "wo"))
+    else:
+        part = plain_mlp(of.hidden, of.width, activation, prefix=prefix, names=("wi", "wo"), bias=False)
+    return replace(part, output=replace(part.output, kept=True))
 
 
 def _attention(of: Shape, buckets: int, *, first: bool, causal: bool) -> Attention:
+    """Self-attention; the first layer's bias of positions serves all others."""
     table = Parameter(
         name="layer.0.SelfAttention.relative_attention_bias.weight",
         shape=(buckets, of.heads),
@@ -33,6 +38,7 @@ def _attention(of: Shape, buckets: int, *, first: bool, causal: bool) -> Attenti
         position="relative",
         wide_softmax=False,
         causal=causal,
+        bias="made" if first else "shared",
         extra=(table,) if first else (),
     )
 
@@ -64,7 +70,7 @@ def tower(config: Config, of: Shape, layers: int, *, name: str, cross: bool, emb
             Block(
                 name="first" if first else "layer",
                 mixer=_attention(of, buckets, first=first, causal=cross),
-                cross=other,
+                cross=None if other is None else replace(other, bias="made" if first else "shared"),
                 feedforward=replace(_feedforward(of, kind, last), dropout=chance),
                 norms=norms,
             ),
@@ -117,5 +123,6 @@ def read(config: Config) -> ModelSpec:
     )
     tied = config.flag("tie_word_embeddings", default=True)
     config.report_unknown()
-    head = Head(upcast=False, vocab=of.vocab or config.count("vocab_size"), inputs=of.hidden, tied=tied)
+    vocab = of.vocab or config.count("vocab_size")
+    head = Head(upcast=False, last_only=False, always_tied=True, vocab=vocab, inputs=of.hidden, tied=tied)
     return assemble(config, towers, head)

@@ -20,6 +20,7 @@ def _attention(of: Shape, prefix: str, *, causal: bool, cross: bool = False) -> 
         wide_softmax=False,
         causal=causal,
         cross=cross,
+        head_major=True,
     )
 
 
@@ -93,5 +94,7 @@ def read(config: Config) -> ModelSpec:
     )
     config.report_unknown()
     return assemble(
-        config, [front, back], Head(name="proj_out", vocab=vocab, inputs=of.hidden, tied=True, upcast=False)
+        config,
+        [front, back],
+        Head(name="proj_out", vocab=vocab, inputs=of.hidden, tied=True, upcast=False, last_only=False),
     )

@@ -20,6 +20,7 @@ class Loaded:
 
     def __init__(self, model: Any, base: Any, job: Job) -> None:
         self.model, self.base, self.job = model, base, job
+        self.running: Any = None
         slow = any(hasattr(module, "slow_forward") for module in base.modules())
         self.notes: tuple[str, ...] = (FALLBACK,) if slow else ()
 
@@ -43,12 +44,14 @@ class Loaded:
         if self.job.training:
             from loadmaster.dryrun.programs.training import Training
 
-            self.running = training = Training(session, self.model, self.base, self.job)
+            training = Training(session, self.model, self.base, self.job)
+            self.running = training
             training.run(steps, progress)
         else:
             from loadmaster.dryrun.programs.inference import Inference
 
-            self.running = inference = Inference(session, self.model, self.job)
+            inference = Inference(session, self.model, self.job)
+            self.running = inference
             inference.run(progress)
 
 

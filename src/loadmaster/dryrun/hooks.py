@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.modules import module as modules
 from torch.optim.optimizer import (
     Optimizer,
@@ -29,7 +30,7 @@ class Watch:
         self.names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         self._roots: WeakSet[Any] = WeakSet()
         """Held weakly: some modules live no longer than a call, with the tensors in them (PEFT's parametrizations)."""
-        self._tagged: set[int] = set()
+        self._optimizers: WeakSet[Optimizer] = WeakSet()
         self.owners: dict[int, str] = {}
         """By id of a parameter, the path of the module that has it."""
         self._handles: list[Any] = []
@@ -51,10 +52,14 @@ class Watch:
         patches.set(torch.autograd, "backward", self._backward(torch.autograd.backward))
 
     def remove(self) -> None:
-        """End it."""
+        """End it. Optimizers keep no states without data: the program may have made them before, and go on with them."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        for optimizer in self._optimizers:
+            for param, state in list(optimizer.state.items()):
+                if isinstance(state, dict) and any(isinstance(each, FakeTensor) for each in _flat(state)):
+                    del optimizer.state[param]
 
     def name(self, module: Any, path: str = "") -> None:
         """Name a module and all in it by path, and say that its parameters and buffers are such."""
@@ -74,11 +79,14 @@ class Watch:
             tracker.tag(param, "parameters", owner)
             if param.grad is not None:
                 tracker.tag(param.grad, "gradients", owner)
-            if id(param) not in self._tagged and param.requires_grad and param.is_leaf:
-                self._tagged.add(id(param))
-                param.register_post_accumulate_grad_hook(self._accumulated)
+            if param.requires_grad and param.is_leaf and not self._hooked(param):
+                self._handles.append(param.register_post_accumulate_grad_hook(self._accumulated))
         for buffer in module.buffers():
             tracker.tag(buffer, "buffers")
+
+    def _hooked(self, param: Any) -> bool:
+        hooks = param._post_accumulate_grad_hooks
+        return hooks is not None and any(each == self._accumulated for each in hooks.values())
 
     def _accumulated(self, param: Any) -> None:
         if param.grad is not None:
@@ -125,6 +133,7 @@ class Watch:
         return backward
 
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
+        self._optimizers.add(optimizer)
         self.tracker.enter("optimizer step")
         for group in optimizer.param_groups:
             for param in group["params"]:
@@ -141,3 +150,12 @@ class Watch:
         self.tracker.enter("forward", self.tracker.place.step + 1)
         if self.on_step is not None:
             self.on_step(self.steps)
+
+
+def _flat(state: dict[Any, Any]) -> Iterator[Any]:
+    """Values of a parameter's state, with those in lists (LBFGS)."""
+    for each in state.values():
+        if isinstance(each, list | tuple):
+            yield from each
+        else:
+            yield each

@@ -115,7 +115,7 @@ class CudaMode(FakeTensorMode):
         known = self.values.before(func, args, kwargs)
         if known is not None:
             return known[0]
-        args, kwargs = self._without_host(args, kwargs)
+        args, kwargs = self._without_host(func, args, kwargs)
         tensors: list[Any] = []
         key = self.recipes.key(func, args, kwargs, tensors)
         recipe = self.recipes.known.get(key) if key is not None else None
@@ -179,11 +179,12 @@ class CudaMode(FakeTensorMode):
             return True
         return any(isinstance(each, FakeTensor) for each in kwargs.values())
 
-    def _without_host(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+    def _without_host(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
         """Host tensors among the arguments as fake ones, so that torch folds no constants of them."""
         if any(isinstance(each, torch.Tensor) and not isinstance(each, FakeTensor) for each in args):
             args = tuple(self.values.enter(self, each) for each in args)
         elif any(isinstance(each, list | tuple) for each in args):
+            _on_one_device(func, args)
             args = tuple(
                 [self.values.enter(self, one) for one in each] if isinstance(each, list | tuple) else each
                 for each in args
@@ -202,6 +203,20 @@ def _only_one(device: Any) -> None:
     """Refuse a second GPU: it would take memory that is counted for the first."""
     if device is not None and (found := torch.device(device)).type == "cuda" and found.index:
         raise RefusedError(f"{found}: this dry run simulates one GPU, cuda:0")
+
+
+def _on_one_device(func: Any, args: Sequence[Any]) -> None:
+    """Foreach kernels work on tensors of one device, but fake ones don't say so: an optimizer with states on the host would need
+    less memory than any that runs. Copies may cross devices, and scalars come from the host."""
+    name = func._schema.name
+    if not name.startswith("aten::_foreach_") or name.startswith("aten::_foreach_copy"):
+        return
+    for group in zip(*(each for each in args if isinstance(each, list | tuple)), strict=False):
+        found = {str(each.device) for each in group if isinstance(each, torch.Tensor) and each.dim()}
+        if len(found) > 1:
+            raise RuntimeError(
+                f"Expected all tensors to be on the same device, but found at least two devices, {' and '.join(sorted(found))}!"
+            )
 
 
 # TorchDispatchMode wraps the method so that torch.compile leaves it alone, at a fifth of a dry run's time; here nothing compiles.

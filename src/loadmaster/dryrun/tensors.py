@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -53,7 +54,9 @@ class Patches:
 
 def install(patches: Patches, tracker: Tracker) -> None:
     """Patch torch for the time of a session."""
-    patches.set(torch.nn.Module, "_apply", _apply)
+    moved = _Moved()
+    patches.later(moved.back)
+    patches.set(torch.nn.Module, "_apply", _applier(moved))
     patches.set(torch.UntypedStorage, "resize_", _resizer(torch.UntypedStorage.resize_, tracker))
     patches.set(torch.Tensor, "__format__", _formatted(torch.Tensor.__format__))
     patches.set(FakeTensor, "data", property(_data, _set_data))
@@ -64,6 +67,7 @@ def install(patches: Patches, tracker: Tracker) -> None:
     if FakeTensor not in supported:
         # Otherwise optimizers take the for-loop, which needs less memory than the foreach kernels that CUDA runs.
         supported.append(FakeTensor)
+        patches.later(lambda: supported.remove(FakeTensor))
 
 
 def _foreach_types() -> list[Any]:
@@ -73,31 +77,77 @@ def _foreach_types() -> list[Any]:
     return found
 
 
-def _apply(module: Any, fn: Callable[[Any], Any], recurse: bool = True) -> Any:
-    """nn.Module._apply that changes parameters in place (as CPU to CUDA does: ``param.data = fn(param.data)``), so that ties
-    and optimizers made before keep them."""
-    if recurse:
-        for child in module.children():
-            child._apply(fn, recurse=True)
-    for name, param in module._parameters.items():
-        if param is None:
-            continue
-        with torch.no_grad():
-            applied = fn(param)
-        if applied is not param:
-            _become(module, name, param, applied)
-        if param.grad is not None:
+class _Moved:
+    """Modules with real tensors, made before the session, that its program has moved: they get these back at the end."""
+
+    def __init__(self) -> None:
+        self._parameters: list[tuple[weakref.ref[Any], str, Any, Any]] = []
+        """Module and name, held weakly as the program may drop it; the parameter's id; who holds its data meanwhile."""
+        self._buffers: list[tuple[weakref.ref[Any], str, Any]] = []
+
+    def parameter(self, module: Any, name: str, param: Any, applied: Any) -> None:
+        """A real parameter becomes a fake one on the device, and stays the object that optimizers know."""
+        other = torch.nn.Parameter(applied.detach(), requires_grad=param.requires_grad)
+        other.__dict__.update(param.__dict__)
+        _exchange(param, other)
+        self._parameters.append((weakref.ref(module), name, id(param), other))
+
+    def buffer(self, module: Any, name: str, buffer: Any) -> None:
+        """A real buffer is replaced in its module."""
+        if not isinstance(buffer, FakeTensor):
+            self._buffers.append((weakref.ref(module), name, buffer))
+
+    def back(self) -> None:
+        """Everything real is where it was."""
+        for owner, name, number, other in reversed(self._parameters):
+            module = owner()
+            param = None if module is None else module._parameters.get(name)
+            if param is not None and id(param) == number:
+                _exchange(param, other)
+        for owner, name, buffer in reversed(self._buffers):
+            module = owner()
+            if module is not None and isinstance(module._buffers.get(name), FakeTensor):
+                module._buffers[name] = buffer
+
+
+def _exchange(one: Any, other: Any) -> None:
+    """As torch.utils.swap_tensors, where a graph may still hold one of them."""
+    one.__class__, other.__class__ = other.__class__, one.__class__
+    one.__dict__, other.__dict__ = other.__dict__, one.__dict__
+    torch._C._swap_tensor_impl(one, other)
+
+
+def _applier(moved: _Moved) -> Callable[..., Any]:
+    def _apply(module: Any, fn: Callable[[Any], Any], recurse: bool = True) -> Any:
+        """nn.Module._apply that changes parameters in place (as CPU to CUDA does: ``param.data = fn(param.data)``), so that
+        ties and optimizers made before keep them."""
+        if recurse:
+            for child in module.children():
+                child._apply(fn, recurse=True)
+        for name, param in module._parameters.items():
+            if param is None:
+                continue
+            before = param.grad
             with torch.no_grad():
-                grad = fn(param.grad)
-            if grad is not param.grad:
-                param.grad = grad
-    for name, buffer in module._buffers.items():
-        if buffer is not None:
-            module._buffers[name] = fn(buffer)
-    return module
+                applied = fn(param)
+            if applied is not param:
+                _become(moved, module, name, param, applied)
+            if before is not None:
+                with torch.no_grad():
+                    grad = fn(before)
+                if grad is not param.grad:
+                    param.grad = grad
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                module._buffers[name] = fn(buffer)
+                if module._buffers[name] is not buffer:
+                    moved.buffer(module, name, buffer)
+        return module
+
+    return _apply
 
 
-def _become(module: Any, name: str, param: Any, applied: Any) -> None:
+def _become(moved: _Moved, module: Any, name: str, param: Any, applied: Any) -> None:
     if is_traceable_wrapper_subclass(param) or is_traceable_wrapper_subclass(applied):
         # A DTensor: as nn.Module._apply does it, the object keeps its identity and gets the other's local tensor.
         torch.utils.swap_tensors(param, torch.nn.Parameter(applied, requires_grad=param.requires_grad))
@@ -106,16 +156,7 @@ def _become(module: Any, name: str, param: Any, applied: Any) -> None:
     elif isinstance(param, FakeTensor) == isinstance(applied, FakeTensor):
         param.data = applied
     else:
-        # A real host tensor goes to the device: the object can't change its class, so the module gets another.
-        fresh = torch.nn.Parameter(applied.detach(), requires_grad=param.requires_grad)
-        fresh.__dict__.update({k: v for k, v in param.__dict__.items() if not k.startswith("_")})
-        for other in _owners(module, param):
-            other[0]._parameters[other[1]] = fresh
-        module._parameters[name] = fresh
-
-
-def _owners(module: Any, param: Any) -> list[tuple[Any, str]]:
-    return [(module, name) for name, each in module._parameters.items() if each is param]
+        moved.parameter(module, name, param, applied)
 
 
 def swap(tensor: Any, other: Any) -> None:

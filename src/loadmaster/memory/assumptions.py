@@ -67,6 +67,9 @@ def attention_kernels(spec: ModelSpec, job: Job, compute_capability: str | None 
     return sorted({kernel(run, mixer, run.compute) for mixer in mixers})
 
 
+_ONE_TABLE = " (token table and output projection are one parameter)"
+
+
 def _training(spec: ModelSpec, job: Job) -> Iterator[tuple[str, str, str]]:
     if spec.head is not None:
         yield "loss", job.loss, LOSSES[job.loss].format(chunks=job.loss_chunks)
@@ -76,7 +79,9 @@ def _training(spec: ModelSpec, job: Job) -> Iterator[tuple[str, str, str]]:
         yield "paged", name, PAGED
     yield "precision", job.precision.weights, _precision(job)
     if job.frozen:
-        yield "frozen", ",".join(job.frozen), f"not trained: {', '.join(job.frozen)}; the rest is"
+        one = "" if spec.head is None or not spec.head.tied else _ONE_TABLE
+        shared = one if {"head", "embeddings"} & set(job.frozen) else ""
+        yield "frozen", ",".join(job.frozen), f"not trained: {', '.join(job.frozen)}{shared}; the rest is"
     if job.outputs_held:
         yield "outputs", "held", "the loop keeps the model's outputs through backward"
     else:

@@ -41,7 +41,8 @@ def unreached(spec: ModelSpec, job: Job, tower: Tower, position: int) -> bool:
     if tower is not spec.decoder:
         return "towers" in job.frozen
     alone = len(spec.towers) == 1 or "towers" in job.frozen
-    return alone and "embeddings" in job.frozen and position <= job.frozen_layers
+    tables = "embeddings" in job.frozen or (frozen_head(spec, job) and len(spec.decoder.embeddings) == 1)
+    return alone and tables and position <= job.frozen_layers
 
 
 def frozen_copies(spec: ModelSpec, job: Job, tensor: Tensor) -> int:
@@ -51,7 +52,8 @@ def frozen_copies(spec: ModelSpec, job: Job, tensor: Tensor) -> int:
         return tensor.count if "towers" in job.frozen else 0
     if tensor.layer is None:
         named = {"head": "head", **dict.fromkeys(TABLES, "embeddings")}.get(tensor.role)
-        return tensor.count if named in job.frozen else 0
+        shared = tensor.role == "embedding" and tensor.name in _output_tables(spec) and "head" in job.frozen
+        return tensor.count if shared or named in job.frozen else 0
     kinds = [tower.blocks[index].name == tensor.layer for index in tower.layout]
     return tensor.count * sum(kinds[: job.frozen_layers]) // max(sum(kinds), 1)
 
@@ -59,4 +61,11 @@ def frozen_copies(spec: ModelSpec, job: Job, tensor: Tensor) -> int:
 def frozen_head(spec: ModelSpec, job: Job) -> bool:
     """Whether the output projection is frozen: by itself, or as the token table that it is."""
     tied = spec.head is not None and spec.head.tied
-    return ("embeddings" if tied else "head") in job.frozen
+    return "head" in job.frozen or (tied and "embeddings" in job.frozen)
+
+
+def _output_tables(spec: ModelSpec) -> set[str]:
+    """The token table that is the output projection too: one parameter, so that freezing either freezes both."""
+    if spec.head is None or not spec.head.tied:
+        return set()
+    return {f"{table.name}.weight" for table in spec.decoder.embeddings if table.role == "token"}

@@ -93,6 +93,8 @@ def parameters(spec: ModelSpec, job: Job) -> list[Held]:
     found = []
     tied = spec.head is None or spec.head.tied
     for tensor in tensors(spec):
+        if not tensor.count:
+            continue  # a kind of layer that this depth has none of
         if tensor.role == "embedding" and job.facts.host_embedding and not tied:
             continue
         matrix = matrix_of(spec, tensor) if job.quantization is not None else None
@@ -170,7 +172,9 @@ def adapters(spec: ModelSpec, job: Job) -> list[Held]:
     denoisers = _denoisers(spec)
     found = []
     for tensor in tensors(spec):
-        if not adapted.reaches(lora, tensor) or (denoisers and tensor.tower not in denoisers):
+        if not tensor.count or not adapted.reaches(lora, tensor):
+            continue
+        if denoisers and tensor.tower not in denoisers:
             continue
         for side, sides in adapted.sides(lora, tensor):
             found.append(

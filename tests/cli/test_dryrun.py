@@ -86,6 +86,16 @@ def test_a_script_that_fits_and_its_own_words(script):
     assert "never reached" not in done.stderr + done.stdout
 
 
+def test_an_option_behind_the_script_is_the_scripts_and_is_said_to_be(script):
+    path = script(TRAIN)
+    said = f"loadmaster: --gpu behind {path} goes to the script; for loadmaster it stands before that name\n"
+    done = shell(path, "--gpu=rtx4090", "--width=8")
+    assert done.returncode == 0, done.stderr
+    assert "Name a card" in done.stdout
+    assert done.stderr.count(said) == 1
+    assert said not in shell("--vram", "2GiB", path, "--gpu", "mine", "--width", 8).stderr
+
+
 def test_json_is_the_whole_record_and_sums_exactly(script):
     done = shell("--vram", "2GiB", "--json", script(TRAIN))
     found = msgspec.json.decode(done.stdout, type=DryRunFields)

@@ -157,6 +157,7 @@ def test_a_script_that_finds_its_batch_goes_on(tmp_path, capsys):
             "train.py, line 4: RefusedError: cuda:1: this dry run simulates one GPU",
         ),
         ("raise SystemExit(3)", "train.py ended with exit code 3"),
+        ("raise SystemExit('no data')", "train.py ended with exit code 1: no data"),
         ("torch.ops.odd.raw(x)", "train.py, line 4: odd::raw has no fake kernel"),
         ("def", "train.py, line 4: SyntaxError"),
     ],
@@ -209,6 +210,33 @@ def test_a_script_runs_as_python_would_run_it_and_can_not_swallow_its_end(tmp_pa
     ]  # fmt: skip
     assert found.steps == 4
     assert found.program.endswith("train.py --lr 0.1")
+
+
+def test_an_optimizer_that_steps_seldom_is_waited_for_and_one_that_never_does_is_named(tmp_path):
+    """A critic that makes five steps for one of the generator's: ten and two. Adam has two moments of each matrix then."""
+    script = write(
+        tmp_path,
+        """
+        import sys, torch
+        parts = [torch.nn.Linear(1024, 1024, bias=False).cuda() for _ in range(2)]
+        critic, generator = (torch.optim.Adam(part.parameters()) for part in parts)
+        for step in range(1000):
+            parts[0](torch.ones(2, 1024, device="cuda")).sum().backward()
+            critic.step()
+            critic.zero_grad()
+            if step % 5 == 4 and len(sys.argv) == 1:
+                parts[1](torch.ones(2, 1024, device="cuda")).sum().backward()
+                generator.step()
+                generator.zero_grad()
+        """,
+    )
+    found = here(script)
+    assert found.steps == 12
+    states = {share.name: share.size_bytes for share in found.categories}["optimizer states"]
+    assert states == 4 * 2**22
+    found = here(script, "never")
+    assert found.steps == 20
+    assert any("made no step until then" in note and note.endswith("Adam") for note in found.notes)
 
 
 def test_an_assumed_operator_is_counted(tmp_path):

@@ -126,7 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_picture(arguments.picture)
     asked = ask(arguments.model, argv=arguments.arguments or (), **question)
     if kind != "model":
-        _warn(arguments.model)
+        _warn(arguments)
     from loadmaster.cli.progress import ProgressLine
 
     line = ProgressLine()
@@ -167,10 +167,20 @@ def _after_the_name(arguments: argparse.Namespace) -> argparse.Namespace:
     return parser.parse_args(rest, namespace=arguments)
 
 
-def _warn(name: str) -> None:
+CARD = {"--gpu", "--vram"}
+BEFORE = {"--alloc-conf", "--try-alloc-conf", "--snapshot", "--picture", "--no-script"}
+"""Options that a script seldom has itself."""
+
+
+def _warn(arguments: argparse.Namespace) -> None:
     if sys.stderr is not None:
+        name = arguments.model
         words = (
             f"loadmaster: {name} is run with your own rights, as python would run it (--no-script refuses)\n"
         )
+        suspects = BEFORE if arguments.gpu or arguments.vram else BEFORE | CARD
+        passed = [word for each in arguments.arguments if (word := each.partition("=")[0]) in suspects]
+        if passed:
+            words += f"loadmaster: {', '.join(passed)} behind {name} goes to the script; for loadmaster it stands before that name\n"
         sys.stderr.write(words.encode("utf-8", "replace").decode())
         sys.stderr.flush()

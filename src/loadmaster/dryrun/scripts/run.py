@@ -10,18 +10,19 @@ import os
 import runpy
 import sys
 import traceback
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
+from weakref import WeakKeyDictionary
 
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from loadmaster.dryrun.assume import parse_assumption
 from loadmaster.dryrun.card import Card
 from loadmaster.dryrun.context import Context
 from loadmaster.dryrun.result import DryRun
+from loadmaster.dryrun.tensors import Patches
 from loadmaster.errors import BadFileError, BadValueError, LoadmasterError, OfflineError
 from loadmaster.records import Interval
 
@@ -45,16 +46,36 @@ class ScriptError(LoadmasterError):
     """The script raised an exception of its own."""
 
 
+PATIENCE = 10
+"""How many times as many steps one optimizer makes while others that the script has made are waited for."""
+
+
 class _Steps:
-    """Counts the steps of each optimizer; stops the script when every one that is in use has made enough."""
+    """Counts the steps of each optimizer; stops the script when every one that it has made has made enough."""
 
     def __init__(self, enough: int) -> None:
         self.enough = enough
-        self.counts: Counter[int] = Counter()
+        self._made: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self.idle: list[str] = []
+        """Optimizers that had made no step when the script was stopped."""
+
+    def install(self, patches: Patches) -> None:
+        """Hear of optimizers when they are made: some make a step in every fifth round only, and their states count."""
+        real: Any = Optimizer.__init__
+
+        def init(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            real(optimizer, *args, **kwargs)
+            self._made.setdefault(optimizer, 0)
+
+        patches.set(Optimizer, "__init__", init)
+        handle = register_optimizer_step_post_hook(self)
+        patches.later(handle.remove)
 
     def __call__(self, optimizer: Any, *_: Any) -> None:
-        self.counts[id(optimizer)] += 1
-        if min(self.counts.values()) >= self.enough or max(self.counts.values()) >= 2 * self.enough:
+        self._made[optimizer] = self._made.get(optimizer, 0) + 1
+        counts = list(self._made.values())
+        if min(counts) >= self.enough or max(counts) >= PATIENCE * self.enough:
+            self.idle = sorted(type(each).__name__ for each, count in self._made.items() if not count)
             raise StopRun
 
 
@@ -69,7 +90,7 @@ def run_script(
     context_bytes: Interval | None = None,
 ) -> DryRun:
     """What a script takes on ``card``; ``argv`` are its arguments, ``steps`` the optimizer steps after which it is stopped (each
-    optimizer's, if it has several), ``assume`` rules for operators without a fake kernel.
+    optimizer's, if it makes several), ``assume`` rules for operators without a fake kernel.
 
     Raises BadFileError, ScriptError with the script's line, LoadmasterError where something can't be simulated. Running out of
     memory is a result. For a process of its own: the script's modules and settings stay in it.
@@ -87,14 +108,14 @@ def run_script(
         assumptions=tuple(parse_assumption(each) for each in assume),
         context_bytes=context_bytes,
     )
-    counter = _Steps(steps)
+    counter, patches = _Steps(steps), Patches()
     with _environment(), suppress(_RanOut), context:
-        handle = register_optimizer_step_post_hook(counter)
+        counter.install(patches)
         try:
             stopped = _run(path, argv, context)
         finally:
-            handle.remove()
-        context.session.notes.extend(_notes(context, stopped, steps))
+            patches.undo()
+        context.session.notes.extend(_notes(context, stopped, counter.idle))
     return context.result
 
 
@@ -135,7 +156,8 @@ def _run(path: Path, argv: Sequence[str], context: Context) -> bool:
 
 def _failed(path: Path, error: BaseException) -> NoReturn:
     if isinstance(error, SystemExit):
-        raise ScriptError(f"{path.name} ended with exit code {error.code}") from None
+        code, words = (error.code, "") if isinstance(error.code, int) else (1, f": {error.code}")
+        raise ScriptError(f"{path.name} ended with exit code {code}{words}") from None
     if isinstance(error, LoadmasterError):
         error.args = (f"{_line(path, error)}: {error}",)
         raise error
@@ -186,14 +208,17 @@ def _show(error: BaseException) -> None:
 _ABOVE = {__file__, runpy.__file__, "<frozen runpy>"}
 
 
-def _notes(context: Context, stopped: bool, steps: int) -> Iterator[str]:
+def _notes(context: Context, stopped: bool, idle: list[str]) -> Iterator[str]:
     session = context.session
     if not session.tracker.trace.blocks:
         yield "the script put nothing on the device"
     elif stopped:
         yield (
-            f"stopped after {steps} optimizer steps: what the script does later, such as an evaluation at its end, isn't seen"
+            f"stopped after {session.watch.steps} optimizer steps: what the script does later, such as an evaluation at its "
+            "end, isn't seen"
         )
+        if idle:
+            yield f"made no step until then, and has no states in what is shown: {', '.join(idle)}"
     else:
         yield f"the script ran to its end, with {session.watch.steps} optimizer steps"
     if session.tracker.oom is not None:

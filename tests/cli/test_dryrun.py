@@ -246,6 +246,7 @@ def test_ctrl_c_ends_the_script_too(script, tmp_path):
         (["Qwen/Qwen2.5-0.5B", "--try-alloc-conf", "max_split_size_mb:1"], "max_split_size_mb"),
         (["Qwen/Qwen2.5-0.5B", "--picture", "run.gif"], "a file that ends in .png or .html"),
         (["Qwen/Qwen2.5-0.5B", "--picture", "nowhere/run.png"], "its folder does not exist"),
+        (["Qwen/Qwen2.5-0.5B", "--snapshot", "train.py"], "a file that ends in .pickle or .pkl"),
         (["Qwen/Qwen2.5-0.5B", "--assume", "sort"], "NAMESPACE::OP=RULE"),
         (["Qwen/Qwen2.5-0.5B", "--compare", "rain"], "invalid choice: 'rain'"),
         (["Qwen/Qwen2.5-0.5B", "--frobnicate"], "unrecognized arguments: --frobnicate"),

@@ -208,6 +208,18 @@ def test_a_factory_that_goes_wrong_is_one_sentence(returns, name, error, said, f
         run_factory(factory(returns, name))
 
 
+def test_a_file_that_asks_for_arguments_or_ends_finds_none_and_is_one_sentence(factory, tmp_path, capfd):
+    path = tmp_path / "asks.py"
+    path.write_text("import sys\nassert sys.argv == [__file__], sys.argv\nsys.exit('no data')\n")
+    with pytest.raises(
+        FactoryError, match=r"asks\.py can't be imported in asks.py, line 3: SystemExit: no data"
+    ):
+        run_factory(f"{path}:build")
+    with pytest.raises(FactoryError, match="json:loads failed: TypeError: loads"):
+        run_factory("json:loads")
+    assert "loadmaster" not in capfd.readouterr().err
+
+
 def test_a_module_that_is_not_there_is_named():
     with pytest.raises(BadFileError, match="no_such_module: there is no module of this name"):
         run_factory("no_such_module:build")

@@ -72,8 +72,8 @@ def run_factory(
             raise
     except LoadmasterError:
         raise
-    except Exception as error:
-        traceback.print_exception(error)
+    except (Exception, SystemExit) as error:
+        _show(error)
         raise FactoryError(f"{target} failed{_line(error)}: {_words(error)}") from error
     return context.result
 
@@ -85,8 +85,8 @@ def function_of(target: str) -> Callable[[], Any]:
         module = _file(Path(place)) if place.endswith(".py") else _module(place)
     except LoadmasterError:
         raise
-    except Exception as error:
-        traceback.print_exception(error)
+    except (Exception, SystemExit) as error:
+        _show(error)
         raise FactoryError(f"{place} can't be imported{_line(error)}: {_words(error)}") from error
     found = getattr(module, name, None)
     if not callable(found):
@@ -124,6 +124,7 @@ def _file(path: Path) -> Any:
         raise BadFileError(path, "is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
+    sys.argv = [str(path)]  # what it may ask for are not our child's
     spec.loader.exec_module(module)
     return module
 
@@ -162,16 +163,28 @@ def _given(optimizer: torch.optim.Optimizer) -> Callable[[Any], torch.optim.Opti
     return lambda _: optimizer
 
 
-def _line(error: Exception) -> str:
+_HERE = str(Path(__file__).parents[1])
+
+
+def _show(error: BaseException) -> None:
+    """The traceback from the user's code on, as Python shows it; nothing where none of it was reached."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith((_HERE, "<")):
+        trace = trace.tb_next
+    if trace is not None:
+        sys.stdout.flush()
+        traceback.print_exception(type(error), error, trace)
+
+
+def _line(error: BaseException) -> str:
     """The innermost line of the user's that an exception passed."""
-    here = str(Path(__file__).parents[1])
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [
-        f for f in frames if not f.filename.startswith((here, "<")) and "site-packages" not in f.filename
+        f for f in frames if not f.filename.startswith((_HERE, "<")) and "site-packages" not in f.filename
     ]
     return f" in {Path(theirs[-1].filename).name}, line {theirs[-1].lineno}" if theirs else ""
 
 
-def _words(error: Exception) -> str:
+def _words(error: BaseException) -> str:
     text = " ".join(str(error).split())[:600]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -18,6 +18,9 @@ def check_output(path: str | os.PathLike[str], what: str) -> None:
             raise BadFileError(path, f"is a folder; --{what} names a file")
         if not target.absolute().parent.is_dir():
             raise BadFileError(path, "its folder does not exist")
+        if what == "snapshot" and target.suffix.lower() not in (".pickle", ".pkl"):
+            # Not over a script whose name was taken for the option's.
+            raise BadValueError("--snapshot", os.fspath(path), "a file that ends in .pickle or .pkl")
     except (OSError, ValueError) as error:
         raise BadFileError(path, f"is not a path that can be written ({error})") from None
     if not os.access(target.absolute().parent, os.W_OK):

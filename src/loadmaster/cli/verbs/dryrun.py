@@ -181,6 +181,7 @@ def _warn(arguments: argparse.Namespace) -> None:
         suspects = BEFORE if arguments.gpu or arguments.vram else BEFORE | CARD
         passed = [word for each in arguments.arguments if (word := each.partition("=")[0]) in suspects]
         if passed:
-            words += f"loadmaster: {', '.join(passed)} behind {name} goes to the script; for loadmaster it stands before that name\n"
+            said = "goes to the script; for loadmaster it stands before that name"
+            words += f"loadmaster: {', '.join(passed)} behind {name} {said}\n"
         sys.stderr.write(words.encode("utf-8", "replace").decode())
         sys.stderr.flush()

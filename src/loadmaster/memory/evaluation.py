@@ -29,7 +29,7 @@ def evaluation(
     if looking.lora is not None:
         looking = replace(looking, lora=replace(looking.lora, dropout=0.0))
     width = stacks.rotary(spec.decoder)
-    common = [*lasting, activations.inputs(looking, width, stacks.residual_dtype(looking))]
+    common = [*lasting, activations.inputs(spec, looking, width, stacks.residual_dtype(looking))]
     if looking.kv_cache:
         common.append(kv_cache.kv_cache(spec, looking, job.seq_len))
     found = []

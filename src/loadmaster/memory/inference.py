@@ -19,13 +19,16 @@ class Inference:
         self.spec, self.job, self.detail = spec, job, detail
         self.phase = "prefill" if generates(spec) else "forward"
         self.prompt = job.seq_len - job.new_tokens if generates(spec) else job.seq_len
+        if job.source_len is None:
+            # What another tower reads is a part of the prompt.
+            self.job = job = replace(job, source_len=self.prompt)
         self.chunk = self.prompt if job.prefill_chunk is None else minimum(job.prefill_chunk, self.prompt)
         width = stacks.rotary(spec.decoder)
         self.weights = weights.weights(spec, job)
         self.base = [
             self.weights,
             activations.rotary_buffers(spec, job, width),
-            activations.inputs(job, width, stacks.residual_dtype(job)),
+            activations.inputs(spec, job, width, stacks.residual_dtype(job)),
             runtime.cublas_workspace(compute_capability, training=False),
         ]
         kept = weights.kept(spec, job)

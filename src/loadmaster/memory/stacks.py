@@ -12,9 +12,9 @@ from loadmaster.dtypes import itemsize
 from loadmaster.jobs.job import Job
 from loadmaster.memory import passes
 from loadmaster.memory.blocks.run import Run
+from loadmaster.memory.cost import Cost
 from loadmaster.memory.frozen import Place, place
 from loadmaster.memory.parts import Part, counted
-from loadmaster.memory.passes import Cost
 from loadmaster.memory.tape import Tape
 from loadmaster.models.spec import Attention, Block, ModelSpec, Tower
 
@@ -41,6 +41,8 @@ class Stack:
     embedding: Part
     tail: Cost | None = None
     """The norms behind its last layer, where another tower follows."""
+    stem: Cost | None = None
+    """What stands before its layers, where it keeps something for backward."""
 
     @property
     def segments(self) -> list[Segment]:
@@ -55,7 +57,8 @@ class Stack:
             for run in runs:
                 merged.setdefault(id(run.cost), Segment(run.cost, 0, held)).count += run.count
             runs = list(merged.values())
-        return runs + ([Segment(self.tail, 1)] if self.tail is not None else [])
+        first = [Segment(self.stem, 1)] if self.stem is not None else []
+        return first + runs + ([Segment(self.tail, 1)] if self.tail is not None else [])
 
 
 def towers(spec: ModelSpec) -> list[Tower]:
@@ -111,8 +114,15 @@ def training(spec: ModelSpec, job: Job, *, detail: bool, capability: str | None 
             if tower is spec.decoder
             else passes.norms(job, tower.norms, tower.hidden, length, detail=detail)
         )
-        found.append(Stack(tower, length, layers, _embedding(job, tower, length), tail))
+        stem = _stem(job, tower) if tower.stem and job.method == "full" and not job.frozen else None
+        found.append(Stack(tower, length, layers, _embedding(job, tower, length), tail, stem))
     return found
+
+
+def _stem(job: Job, tower: Tower) -> Cost:
+    size = rounded(tower.stem * job.micro_batch * itemsize(job.compute_dtype))
+    census = {("activations", "in front of the layers"): size} if isinstance(size, int) else {}
+    return Cost(retained=size, retained_census=census)
 
 
 def inference(

@@ -6,10 +6,10 @@ from loadmaster.arrays import Size
 from loadmaster.jobs.job import Job
 from loadmaster.memory import passes, stacks
 from loadmaster.memory.components import activations, gradients, kv_cache, optimizer, runtime, weights
+from loadmaster.memory.cost import Cost
 from loadmaster.memory.evaluation import evaluation
 from loadmaster.memory.inventory import gradient_bytes, trained
 from loadmaster.memory.parts import Moment, Part, cached_casts, counted, work
-from loadmaster.memory.passes import Cost
 from loadmaster.memory.stacks import Segment
 from loadmaster.models.spec import ModelSpec
 from loadmaster.records import replace
@@ -60,7 +60,7 @@ class Training:
         tower = self.spec.decoder
         width = stacks.rotary(tower)
         buffers = activations.rotary_buffers(self.spec, self.job, width)
-        return [buffers, activations.inputs(self.job, width, stacks.residual_dtype(self.job))]
+        return [buffers, activations.inputs(self.spec, self.job, width, stacks.residual_dtype(self.job))]
 
     def _step(self) -> Moment:
         parts = [*self.base, *self.before]
@@ -142,9 +142,14 @@ class Training:
             for left, name in ((segment.count - 1, "last layer"), (0, "first layer")):
                 done = [*finished, segment.cost.gradients * (segment.count - 1 - left)]
                 still = [*groups[:index], (segment.cost, left)]
-                found.append(Moment("backward", name, self._layer_back(segment, still, done)))
+                over = [*groups[index + 1 :], (segment.cost, segment.count - 1 - left)]
+                parts = [*self._layer_back(segment, still, done), *_lasting(over)]
+                found.append(Moment("backward", name, parts))
             finished.append(segment.cost.gradients * segment.count)
-        return [*found, self._embedding_back(finished)]
+            if index and index == self.first_of_decoder:
+                found.append(self._embedding_back(finished, groups[:index]))
+        ends = not self.first_of_decoder or any(t.role == "token" for t in self.stacks[0].tower.embeddings)
+        return [*found, self._embedding_back(finished, [])] if ends else found
 
     def _layer_back(self, segment: Segment, still: Groups, done: list[Size]) -> list[Part]:
         now = work(segment.cost.backward, segment.cost.backward_census)
@@ -154,7 +159,14 @@ class Training:
         """What the loop's variable keeps of the logits after the loss has been left behind."""
         return [] if self.head.held is None else [self.head.held]
 
-    def _embedding_back(self, finished: list[Size]) -> Moment:
+    @property
+    def first_of_decoder(self) -> int:
+        """Where another tower ran before a decoder that reads it: the position of the decoder's first segment. Autograd goes
+        back in the reverse order of forward (engine.cpp), so the decoder's token table comes before the other tower."""
+        reads = any(block.cross is not None for block in self.spec.decoder.blocks)
+        return sum(len(stack.segments) for stack in self.stacks[:-1]) if reads else 0
+
+    def _embedding_back(self, finished: list[Size], still: Groups) -> Moment:
         """embedding_dense_backward makes a full table. A tied table already has the head's gradient: they are added in place,
         unless that is a view, then their sum is a third table while both live (input_buffer.cpp can_accumulate_inplace)."""
         table: Size = 0
@@ -165,7 +177,9 @@ class Training:
         part = counted("gradients", table, "gradient of the token table", "aten embedding_dense_backward")
         embedding = self.stacks[-1].embedding if self.stacks else part
         return Moment(
-            "backward", "embedding", [*self.base, *self._made(finished), *self.before, embedding, part]
+            "backward",
+            "embedding",
+            [*self.base, *self._made(finished), self._retained(still), *self.before, embedding, part],
         )
 
     def _held(self) -> Part:
@@ -176,6 +190,17 @@ class Training:
             size = size + cache.size_bytes
         words = "logits and KV cache that the loop's `outputs` keeps"
         return counted("logits", size, words, "transformers CausalLMOutputWithPast")
+
+
+def _lasting(groups: Groups) -> list[Part]:
+    """What the backward of these layers has left, because nodes of the step's graph hold it."""
+    size: Size = 0
+    for cost, count in groups:
+        size = size + cost.lasting * count
+    if isinstance(size, int) and not size:
+        return []
+    source = "bitsandbytes MatMul8bitLt: ctx.tensors holds the input, not save_for_backward"
+    return [counted("activations", size, "inputs of 8-bit layers that backward has passed", source)]
 
 
 def _several(steps: Size) -> bool:

@@ -114,6 +114,8 @@ class Attention(Record, kw_only=True, tag=True):
     cross: bool = False
     """Keys and values come from another tower; their cache is that tower's length."""
     causal: bool = True
+    masked: bool = False
+    """The model hands over an explicit mask even where it is causal alone (pictures' tokens that see each other): no flash."""
     shares_kv: bool = False
     """Reads the cache of an earlier layer (Gemma 3n): no keys and values of its own."""
     clip_qkv: bool = False
@@ -256,6 +258,10 @@ class Tower(Record, kw_only=True):
     extra: tuple[Parameter, ...] = ()
     tokens: int | None = None
     """Its fixed sequence length (image patches, audio frames); None: the job's length."""
+    input_values: int = 0
+    """Values of one picture or sound as a batch brings it."""
+    stem: int = 0
+    """Values of one input that what stands before its layers keeps for backward (Whisper's convolutions)."""
     modality: Literal["text", "vision", "audio", "image_latent", "image"] = "text"
     plane: tuple[int, ...] | None = None
     """An image tower's usual height and width: pixels (``image``) or latents (``image_latent``)."""

@@ -14,6 +14,11 @@ def patches(config: Config) -> int:
     return (config.count("image_size") // config.count("patch_size")) ** 2
 
 
+def pixels(config: Config) -> int:
+    """Values of a picture: image side² × channels."""
+    return config.count("image_size") ** 2 * config.count("num_channels", default=3)
+
+
 def patch_weight(config: Config, name: str, hidden: int, *, bias: bool) -> tuple[Parameter, ...]:
     """The convolution that cuts an image into patches."""
     side = config.count("patch_size")
@@ -78,6 +83,7 @@ def clip_tower(
         norms=norms,
         extra=extra,
         tokens=tokens,
+        input_values=pixels(config),
         modality="vision",
     )
 

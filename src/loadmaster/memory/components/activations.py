@@ -5,8 +5,9 @@ from __future__ import annotations
 from loadmaster.arrays import Size, ceil_div
 from loadmaster.dtypes import itemsize
 from loadmaster.jobs.job import Job
+from loadmaster.memory.cost import CHECKPOINT, Cost
+from loadmaster.memory.inventory import rest_dtype
 from loadmaster.memory.parts import Census, Part, commas, counted
-from loadmaster.memory.passes import CHECKPOINT, Cost
 from loadmaster.models.spec import ModelSpec
 
 SOURCE = (
@@ -59,17 +60,29 @@ def rotary_buffers(spec: ModelSpec, job: Job, rotary: int) -> Part:
     return Part("buffers", size, lambda: words, "transformers before 4.43: rotary tables of each layer")
 
 
-def inputs(job: Job, rotary: int, residual: str) -> Part:
-    """Token ids, labels and mask (int64) of the batch, and rotary tables of one length."""
+def inputs(spec: ModelSpec, job: Job, rotary: int, residual: str) -> Part:
+    """Token ids, labels and mask (int64) of the batch, pictures and sounds in the format of the weights that read them, and
+    rotary tables of one length."""
     tokens = job.micro_batch * job.seq_len
     ids = 3 * 8 * tokens if job.training else 8 * tokens
     tables = 2 * job.seq_len * rotary * itemsize(residual)
     # flex_attention's BlockMask: indices and counts of partial and full blocks, by queries and by keys.
     blocks = ceil_div(job.seq_len, BLOCK) if job.attention == "flex" else 0
     mask = 4 * 4 * (blocks * blocks + blocks)
+    seen = sum(tower.input_values for tower in spec.towers) * itemsize(rest_dtype(job)) * job.micro_batch
+    seen = seen * (job.images if spec.decoder.modality == "text" and spec.head is not None else 1)
+
+    def formula() -> str:
+        words = f"ids {commas(ids)} B + rotary tables {commas(tables)} B + block mask {commas(mask)} B"
+        return (
+            f"{words} + pictures or sounds {commas(seen)} B"
+            if any(t.input_values for t in spec.towers)
+            else words
+        )
+
     return Part(
         "inputs",
-        ids + tables + mask,
-        lambda: f"ids {commas(ids)} B + rotary tables {commas(tables)} B + block mask {commas(mask)} B",
+        ids + tables + mask + seen,
+        formula,
         "transformers' batch: input_ids, attention_mask, labels; LlamaRotaryEmbedding cos and sin",
     )

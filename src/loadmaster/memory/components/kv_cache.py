@@ -6,6 +6,8 @@ from loadmaster.arrays import Size, maximum, minimum
 from loadmaster.dtypes import BITS
 from loadmaster.jobs.job import Job
 from loadmaster.memory.parts import Part, commas
+from loadmaster.memory.stacks import tokens as tower_tokens
+from loadmaster.memory.stacks import towers
 from loadmaster.models.parameters import kv_layers, state_bytes
 from loadmaster.models.spec import ModelSpec
 
@@ -35,19 +37,31 @@ def kv_cache(spec: ModelSpec, job: Job, tokens: Size) -> Part:
     layers = kv_layers(spec, latent=True)
     total: Size = 0
     for kv in layers:
-        kept = tokens if kv.window is None else minimum(tokens, kv.window)
+        kept = _seen(spec, job, tokens) if kv.cross else _least(tokens, kv.window)
         total = total + stored_bytes(kv.layers * kv.values * kept * job.micro_batch, dtype(job))
     if dtype(job) in BITS:
         total = total + state_bytes(spec, dtype(job)) * job.micro_batch
 
     def formula() -> str:
         terms = [
-            f"{kv.layers} {'layer' if kv.layers == 1 else 'layers'} × {kv.values:,} values × {_kept(tokens, kv.window)} tokens"
+            f"{kv.layers} {'layer' if kv.layers == 1 else 'layers'} × {kv.values:,} values × "
+            f"{_kept(_seen(spec, job, tokens) if kv.cross else tokens, kv.window)} tokens"
             for kv in layers
         ]
         return f"{commas(job.micro_batch)} sequences × ({' + '.join(terms) or 'recurrent states'}) × {dtype(job)}"
 
     return Part("kv cache", total, formula, SOURCE)
+
+
+def _seen(spec: ModelSpec, job: Job, tokens: Size) -> Size:
+    """What a cross-attention keeps: keys and values of the tower in front, made once."""
+    running = towers(spec)
+    place = running.index(spec.decoder) if spec.decoder in running else 0
+    return tower_tokens(spec, job, running[place - 1]) if place else tokens
+
+
+def _least(tokens: Size, window: int | None) -> Size:
+    return tokens if window is None else minimum(tokens, window)
 
 
 def _kept(tokens: Size, window: int | None) -> str:
@@ -76,6 +90,6 @@ def growth(spec: ModelSpec, job: Job, tokens: Size) -> Part:
         return Part("temporaries", 0 * tokens, lambda: "0", SOURCE)
     largest: Size = 0
     for kv in kv_layers(spec, latent=True):
-        kept = tokens if kv.window is None else minimum(tokens, kv.window)
+        kept = 0 * tokens if kv.cross else _least(tokens, kv.window)
         largest = maximum(largest, stored_bytes((kv.values + 1) // 2 * kept * job.micro_batch, dtype(job)))
     return Part("temporaries", largest, lambda: f"torch.cat of one layer's keys: {commas(largest)} B", SOURCE)

@@ -7,7 +7,7 @@ from loadmaster.models.builders import Shape, attention, gated_mlp, layer_norm, 
 from loadmaster.models.config import Config
 from loadmaster.models.families.vit import classifier
 from loadmaster.models.spec import Block, FeedForward, ModelSpec, Parameter, Tower
-from loadmaster.models.vision import patch_weight, patches, vision_shape
+from loadmaster.models.vision import patch_weight, patches, pixels, vision_shape
 
 
 def _feedforward(config: Config, hidden: int, width: int, activation: str) -> FeedForward:
@@ -79,6 +79,7 @@ def read(config: Config) -> ModelSpec:
         norms=(("final", layer_norm(f"{root}.layernorm", of.hidden)),),
         extra=extra,
         tokens=tokens,
+        input_values=pixels(config),
         modality="vision",
     )
     return assemble(config, [tower], head)

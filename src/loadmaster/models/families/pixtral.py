@@ -6,7 +6,7 @@ from loadmaster.models.assembly import assemble
 from loadmaster.models.builders import attention, encoder_shape, gated_mlp, join, rms
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Block, ModelSpec, Tower
-from loadmaster.models.vision import patch_weight, patches
+from loadmaster.models.vision import patch_weight, patches, pixels
 
 DEFAULTS = {
     "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16,
@@ -46,6 +46,7 @@ def vision(config: Config, root: str) -> Tower:
         norms=(("embedding", rms(join(root, "ln_pre"), of.hidden)),),
         extra=extra,
         tokens=tokens,
+        input_values=pixels(config),
         modality="vision",
     )
 

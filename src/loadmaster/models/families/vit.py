@@ -6,7 +6,7 @@ from loadmaster.models.assembly import assemble
 from loadmaster.models.builders import attention, layer_norm, plain_mlp
 from loadmaster.models.config import Config
 from loadmaster.models.spec import Block, Head, ModelSpec, Parameter, Tower
-from loadmaster.models.vision import patch_weight, patches, vision_shape
+from loadmaster.models.vision import patch_weight, patches, pixels, vision_shape
 
 
 def labels(config: Config) -> int | None:
@@ -60,6 +60,7 @@ def read(config: Config) -> ModelSpec:
         norms=(("final", layer_norm(f"{root}.layernorm", of.hidden)),),
         extra=extra,
         tokens=tokens,
+        input_values=pixels(config),
         modality="vision",
     )
     return assemble(config, [tower], head)

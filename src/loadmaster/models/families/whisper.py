@@ -67,6 +67,9 @@ def _encoder(config: Config, of: Shape) -> Tower:
         norms=(("final", layer_norm(f"{root}.layer_norm", of.hidden)),),
         extra=tuple(extra),
         tokens=frames,
+        # The first convolution has a stride of one over twice the frames, the second of two; gelu follows each.
+        input_values=2 * frames * mels,
+        stem=5 * frames * of.hidden,
         modality="audio",
     )
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 from loadmaster.arrays import Size, amount, maximum
 from loadmaster.jobs.job import Job
@@ -16,45 +15,11 @@ from loadmaster.memory.blocks import head as heads
 from loadmaster.memory.blocks.diffusion import diffusion_layer
 from loadmaster.memory.blocks.layer import layer as token_layer
 from loadmaster.memory.blocks.run import Run
+from loadmaster.memory.cost import CHECKPOINT, Census, Cost, Events
 from loadmaster.memory.frozen import Place, frozen_head, unreached
-from loadmaster.memory.parts import Part, counted
+from loadmaster.memory.parts import counted
 from loadmaster.memory.tape import Node, Selection, StoppedEarlyError, Storage, Tape, Tensor
 from loadmaster.models.spec import Block, ModelSpec, Norm
-
-Census = dict[tuple[str, str], int]
-Events = list[tuple[object, int]]
-"""Blocks taken (key, bytes) and given back (key, -1). Keys that a neighbour shares are words: ``x`` the layer's input,
-``out`` its output, ``gout`` and ``gx`` their gradients."""
-
-CHECKPOINT = ("activations", "layer input (checkpoint)")
-
-
-@dataclass(slots=True, eq=False)
-class Cost:
-    """Bytes of one layer (or of the head). ``retained``: alive from its forward to its backward; ``casts``: autocast's
-    cached weight copies that outlive a checkpointed forward; peaks count everything of this layer, its input included;
-    ``gradients``: of its parameters. The censuses (plain ints only) split them by (component, tensor)."""
-
-    retained: Size = 0
-    keeps_input: bool = False
-    casts: Size = 0
-    forward: Size = 0
-    backward: Size = 0
-    gradients: Size = 0
-    retained_census: Census = field(default_factory=dict)
-    forward_census: Census = field(default_factory=dict)
-    backward_census: Census = field(default_factory=dict)
-    gradient_census: Census = field(default_factory=dict)
-    checkpoint: Size = 0
-    """Of ``retained``, the input of a checkpointed layer: what can be offloaded."""
-    projection: Size = 0
-    """Of ``gradients``, the output projection's."""
-    projection_viewed: bool = False
-    """It is a view of what made it (a product, transposed), so that nothing is added to it in place."""
-    held: Part | None = None
-    """What of the head's logits outlives its backward, in the loop's own variable."""
-    forward_events: Events = field(default_factory=list)
-    backward_events: Events = field(default_factory=list)
 
 
 def layer(run: Run, x: Tensor, block: Block, *, cached: bool = False) -> Tensor:
@@ -83,6 +48,7 @@ def training_layer(
     if place.checkpointed:
         return _checkpointed(job, block, hidden, run_on, detail)
     tape = Tape(autocast=job.precision.autocast, detail=detail)
+    tape.attributes = []
     run = run_on(tape)
     cost = Cost()
     x = _input(run, hidden)
@@ -99,6 +65,8 @@ def training_layer(
         return cost
     last, start = [out], out_of(out)
     del out
+    for storage in tape.attributes:
+        cost.lasting = cost.lasting + storage.size_bytes
     _backward(tape, start, cost, last, words)
     return cost
 
@@ -109,6 +77,7 @@ def _checkpointed(job: Job, block: Block, hidden: int, run_on: Callable[[Tape], 
     cost = Cost(keeps_input=True)
     tape = Tape(grad=False, autocast=job.precision.autocast, detail=detail)
     tape.selection = Selection() if job.checkpointing == "selective" else None
+    tape.attributes = []
     run = run_on(tape)
     x = _input(run, hidden)
     tape.mark()
@@ -119,18 +88,31 @@ def _checkpointed(job: Job, block: Block, hidden: int, run_on: Callable[[Tape], 
     # What it hands on is an input of the next layers' checkpoints.
     cost.retained = cost.checkpoint + sum_sizes(run.passed)
     kept = tape.selection.kept if tape.selection is not None else []
+    lasting = [s for s in tape.attributes if s is not x.storage and all(s is not each for each in kept)]
     if detail:
         cost.retained_census = {CHECKPOINT: int(cost.retained)}
-        for storage in kept:
-            key = ("activations", storage.name)
-            cost.retained_census[key] = cost.retained_census.get(key, 0) + int(storage.size_bytes)
+        _count(cost.retained_census, [*kept, *lasting])
         words = {storage.key: ("kept", number) for number, storage in enumerate(kept)}
+        words |= {storage.key: ("lasting", number) for number, storage in enumerate(lasting)}
         cost.forward_events = named(tape.events[1:], {key_of(x): "x", key_of(out): "out", **words})
+    for storage in lasting:
+        cost.lasting = cost.lasting + storage.size_bytes
     for storage in kept:
         cost.retained = cost.retained + storage.size_bytes
+    cost.retained = cost.retained + cost.lasting
     del x, out
     _run_again(job, run_on, block, hidden, kept, cost, detail=detail)
+    # What lasts isn't taken again by the second run.
+    cost.backward = cost.backward + cost.lasting
+    _count(cost.backward_census, lasting if detail else [])
     return cost
+
+
+def _count(census: Census, storages: list[Storage]) -> None:
+    """Add storages that are saved to a census."""
+    for storage in storages:
+        key = ("activations", storage.name)
+        census[key] = census.get(key, 0) + int(storage.size_bytes)
 
 
 def _run_again(

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from loadmaster.jobs.job import Job
 from loadmaster.memory.allocator import Allocator, Block
 from loadmaster.memory.components.optimizer import master_bytes, state_sizes, step_bytes
+from loadmaster.memory.cost import Cost, Events
 from loadmaster.memory.inventory import Held
-from loadmaster.memory.passes import Cost, Events
 
 
 class Replay:

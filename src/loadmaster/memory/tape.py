@@ -123,8 +123,16 @@ class Tape:
         self._alive: WeakSet[Storage] = WeakSet()
         self.composition: dict[tuple[str, str], int] = {}
         self._before: tuple[Size, dict[tuple[str, str], int]] = (0, {})
+        self.attributes: list[Storage] | None = None
+        """What nodes of this graph hold as plain attributes, until the whole graph is gone; None: there is no graph."""
         self.last_key = -1
         """The result of the last operator that saved something."""
+
+    def attribute(self, storage: Storage) -> None:
+        """An autograd function keeps a tensor as an attribute of its context, not through save_for_backward."""
+        if self.attributes is not None and all(each is not storage for each in self.attributes):
+            storage.saved = True
+            self.attributes.append(storage)
 
     # -- memory ---------------------------------------------------------------------------------------------------
 

@@ -143,7 +143,7 @@ class Training:
                 done = [*finished, segment.cost.gradients * (segment.count - 1 - left)]
                 still = [*groups[:index], (segment.cost, left)]
                 over = [*groups[index + 1 :], (segment.cost, segment.count - 1 - left)]
-                parts = [*self._layer_back(segment, still, done), *_lasting(over)]
+                parts = [*self._layer_back(segment, still, done), *_left_by(over)]
                 found.append(Moment("backward", name, parts))
             finished.append(segment.cost.gradients * segment.count)
             if index and index == self.first_of_decoder:
@@ -192,7 +192,7 @@ class Training:
         return counted("logits", size, words, "transformers CausalLMOutputWithPast")
 
 
-def _lasting(groups: Groups) -> list[Part]:
+def _left_by(groups: Groups) -> list[Part]:
     """What the backward of these layers has left, because nodes of the step's graph hold it."""
     size: Size = 0
     for cost, count in groups:

@@ -9,7 +9,7 @@ from loadmaster.jobs.job import Job, Lora
 from loadmaster.jobs.quantizations import find, scratch_bytes
 from loadmaster.memory import ops
 from loadmaster.memory.adapted import matches
-from loadmaster.memory.blocks import dora
+from loadmaster.memory.blocks import dora, int8
 from loadmaster.memory.tape import Grads, Tape, Tensor
 from loadmaster.models.spec import Linear, Norm
 
@@ -162,10 +162,11 @@ class Run:
         return ops.cast(self.tape, result, dtype, f"{layer.name} output")
 
     def _adapter_4bit(self, x: Tensor, result: Tensor, layer: Linear, rows: Size, outputs: Size) -> Tensor:
-        # peft/tuners/lora/bnb.py Linear4bit.forward: a defensive clone, and the update cast before the sum.
-        lora = self.job.lora
+        # peft/tuners/lora/bnb.py: the update is cast before the sum; Linear4bit.forward makes a defensive clone.
+        lora, quantization = self.job.lora, self.job.quantization
         assert lora is not None
-        result = ops.copy(self.tape, result, f"{layer.name} clone")
+        if quantization is None or quantization.dtype != "int8":
+            result = ops.copy(self.tape, result, f"{layer.name} clone")
         dtype = result.dtype
         if self.tape.autocast is None:
             x = ops.cast(self.tape, x, lora.dtype, "LoRA input")
@@ -215,6 +216,10 @@ class Run:
         # packed weights in forward, with scratch of their own.
         quantization = self.job.quantization
         assert quantization is not None
+        if quantization.dtype == "int8":
+            rows = outputs // layer.outputs
+            scratch = scratch_bytes(layer.inputs, layer.outputs, rows, quantization)
+            return int8.product(self.tape, x, layer.inputs * layer.outputs, outputs, scratch, layer.name)
         before, compute = x.dtype, self.tape.autocast or quantization.compute
         x = ops.cast(self.tape, x, compute, f"{layer.name} input")
         weight, stored = layer.inputs * layer.outputs, self.facts.unpacks_as

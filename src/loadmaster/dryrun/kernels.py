@@ -118,6 +118,12 @@ def _grouped_mm(
     return torch.empty_strided(shape, strides, dtype=kind, device=one.device)
 
 
+def _safe_softmax(args: Any, _: Any, __: Any) -> list[int]:
+    """SoftMax.cpp _safe_softmax, behind the result: which values are minus infinity, and which rows are that alone, as bools."""
+    scores = args[0]
+    return [scores.numel(), scores.numel() // max(scores.shape[-1], 1)]
+
+
 REPLACED: dict[Any, Callable[..., Any]] = {}
 """Operators that run as something else here; a session adds scaled_dot_product_attention."""
 if hasattr(aten, "_grouped_mm"):
@@ -126,6 +132,7 @@ if hasattr(aten, "_grouped_mm"):
 SCRATCH: dict[Any, Scratch] = {
     aten._scaled_dot_product_flash_attention_backward.default: _flash_backward,
     aten._scaled_dot_product_efficient_attention_backward.default: _efficient_backward,
+    aten._safe_softmax.default: _safe_softmax,
     aten.sort.default: _sorted,
     aten.sort.stable: _sorted,
     aten.argsort.default: _sorted,

@@ -162,6 +162,16 @@ def copy(tape: Tape, x: Tensor, name: str, elements: Size | None = None) -> Tens
     return tape.record("copy", [x], y, [], lambda t, g, s: [t.new(before, dtype, f"{name} gradient")])
 
 
+def expand(tape: Tape, x: Tensor, elements: Size, name: str, copied: Size) -> Tensor:
+    """``x`` seen ``elements`` long, as a product takes it: a copy where ``copied`` is 1, else a view that stays one when its
+    dimensions are joined; its gradient is made in full, then summed."""
+    view = isinstance(copied, int) and copied == 0
+    storage = x.storage if view else tape.new(elements * copied, x.dtype, name).storage
+    before, dtype = x.elements, x.dtype
+    y = Tensor(elements, dtype, storage)
+    return tape.record("expand", [x], y, [], lambda t, g, s: [t.new(before, dtype, f"{name} gradient")])
+
+
 def placed(tape: Tape, x: Tensor, elements: Size, name: str) -> Tensor:
     """torch.index_copy of ``x`` into zeros of ``elements``: autograd keeps ``x`` for its shape (derivatives.yaml)."""
     zeros = tape.new(elements, x.dtype, f"{name} zeros")

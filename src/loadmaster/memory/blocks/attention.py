@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from loadmaster.arrays import Size, surely
+from loadmaster.arrays import Size, minimum, surely
 from loadmaster.jobs.job import AttentionKind
 from loadmaster.memory import ops
 from loadmaster.memory.blocks import position_bias
@@ -89,8 +89,9 @@ def _seen(run: Run, spec: Attention) -> Size:
 
 
 def masked(run: Run, spec: Attention) -> bool:
-    """Whether transformers hands SDPA an explicit mask: a window shorter than the keys, or positions as biases."""
-    if spec.position == "alibi" or spec.bias != "none":
+    """Whether transformers hands SDPA an explicit mask: a window shorter than the keys, positions as biases, or the model's
+    own reasons."""
+    if spec.position == "alibi" or spec.bias != "none" or spec.masked:
         return True
     return spec.window is not None and surely(run.keys > spec.window)
 
@@ -286,22 +287,37 @@ def _math(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention) -> Tensor:
     tape, autocast = run.tape, run.tape.autocast
     q, k, v = ops.lower(tape, q, "query"), ops.lower(tape, k, "key"), ops.lower(tape, v, "value")
     before, tape.autocast = q.dtype, None
+    # Every step is a local variable of the function, there until it returns.
+    steps = [q, k, v]
     if run.facts.math_in_float32:
         q, k, v = (ops.cast(tape, x, "float32", "attention operand float32") for x in (q, k, v))
-    if spec.kv_heads != spec.heads:
+        steps += [q, k, v]
+    shared = spec.grouping == "broadcast" and spec.kv_heads != spec.heads
+    if spec.kv_heads != spec.heads and not shared:
         k, v = _repeat(run, k, spec, "key"), _repeat(run, v, spec, "value")
+        steps += [k, v]
     q, k = ops.scale(tape, q, "scaled query"), ops.scale(tape, k, "scaled key")
+    steps += [q, k]
     size = run.batch * spec.heads * run.queries * _seen(run, spec)
-    scores = ops.matmul(tape, q, k, size, "attention scores")
-    del q, k
+    scores = ops.matmul(tape, q, _broadcast(run, k, spec) if shared else k, size, "attention scores")
     weights = ops.softmax(tape, scores, "attention weights", scores.dtype)
+    if run.facts.math_in_float32:
+        tape.scratch(size, "bool", "scores that are minus infinity")  # SoftMax.cpp _safe_softmax, torch 2.5
     del scores
+    v = _broadcast(run, v, spec) if shared else v
     out = ops.matmul(tape, weights, v, run.rows * spec.heads * spec.value_dim, "attention output")
     out = ops.cast(tape, out, before, "attention output")
     if before != "float32" and run.facts.math_in_float32:
         tape.scratch(size, before, "attention weights")
     tape.autocast = autocast
     return out
+
+
+def _broadcast(run: Run, x: Tensor, spec: Attention) -> Tensor:
+    """Keys or values that all query heads share, as at::matmul takes them: expanded and reshaped to one batch of matrices,
+    without a copy where there is one sequence."""
+    elements, copied = x.elements * (spec.heads // spec.kv_heads), minimum(run.batch - 1, 1)
+    return ops.expand(run.tape, x, elements, "key or value of all heads", copied)
 
 
 def _eager(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention) -> Tensor:

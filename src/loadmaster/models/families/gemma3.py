@@ -6,7 +6,7 @@ from loadmaster.models.assembly import assemble
 from loadmaster.models.builders import rms
 from loadmaster.models.config import Config
 from loadmaster.models.nested import text_part, vision_part
-from loadmaster.models.spec import ModelSpec, Parameter
+from loadmaster.models.spec import Attention, ModelSpec, Parameter, Tower
 from loadmaster.records import replace
 
 
@@ -18,4 +18,14 @@ def read(config: Config) -> ModelSpec:
     project = Parameter(name=f"{place}.mm_input_projection_weight", shape=(vision.hidden, tower.hidden))
     norms = (*vision.norms, ("projector", rms(f"{place}.mm_soft_emb_norm", vision.hidden, plus_one=True)))
     config.report_unknown()
-    return assemble(config, [replace(vision, norms=norms, extra=(*vision.extra, project)), tower], head)
+    vision = replace(vision, norms=norms, extra=(*vision.extra, project))
+    return assemble(config, [vision, _masked(tower)], head)
+
+
+def _masked(tower: Tower) -> Tower:
+    """token_type_ids come with every batch, so masks are made in every step (create_causal_mask_mapping)."""
+    blocks = tuple(
+        replace(b, mixer=replace(b.mixer, masked=True)) if isinstance(b.mixer, Attention) else b
+        for b in tower.blocks
+    )
+    return replace(tower, blocks=blocks)

@@ -68,6 +68,13 @@ OPEN = {
 """Where the closed form doesn't know yet what the library does."""
 JOBS = {"full": FULL, "lora": LORA, "qlora": QLORA, "inference": INFERENCE}
 
+ENCODERS = (
+    "FacebookAI/roberta-base", "google-bert/bert-base-uncased", "google-t5/t5-small", "google/vit-base-patch16-224",
+    "microsoft/deberta-v3-base", "openai/clip-vit-base-patch32", "openai/whisper-tiny",
+)  # fmt: skip
+"""They have no other loss than their own. Mamba is in no list: a plan takes its fused kernels, which people install; a dry run
+has none of them, so that it runs transformers' loop. Both say so."""
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -75,3 +82,21 @@ JOBS = {"full": FULL, "lora": LORA, "qlora": QLORA, "inference": INFERENCE}
 )
 def test_peaks_agree_in_every_family(name: str, job: str) -> None:
     assert abs(difference(name, JOBS[job])) <= WORST
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("name", ENCODERS)
+def test_peaks_agree_in_encoders(name: str, job: str) -> None:
+    words = {**JOBS[job], "loss": "hf"}
+    if job == "inference":
+        words["new_tokens"] = 8
+    assert abs(difference(name, words)) <= WORST
+
+
+def test_an_encoder_is_built_as_a_plan_counts_it() -> None:
+    fields, name = fields_of("google-bert/bert-base-uncased")
+    assert fields["architectures"] == ["BertForMaskedLM"]
+    found = simulate(agreement.cut(fields, 2), name, make_job(task="infer", seq=64), Card())
+    assert found.program.startswith("BertModel")
+    assert any("without a masked language model's head" in note for note in found.notes)

@@ -12,7 +12,7 @@ from loadmaster.memory.components import optimizer
 from loadmaster.memory.ledger import Assumption
 from loadmaster.memory.tape import Tape
 from loadmaster.models.parameters import generates
-from loadmaster.models.spec import Attention, Experts, ModelSpec
+from loadmaster.models.spec import Attention, Experts, ModelSpec, StateSpace
 
 LOSSES = {
     "hf": "as transformers: logits are upcast to float32 (about 12 bytes a logit at the peak)",
@@ -27,6 +27,8 @@ STACKED = (
 )
 
 PAGED = "paged states are missing from allocated and reserved: they take VRAM while there is room, host RAM otherwise"
+
+FUSED_SCAN = "state space layers in mamba-ssm's and causal-conv1d's kernels; without them transformers' own loop keeps far more"
 
 ENGINES = {
     "vllm": "vLLM as its API server starts it: {share:g} of the card, defaults of the card for tokens a step and sequences",
@@ -46,6 +48,8 @@ def assumptions(spec: ModelSpec, job: Job, compute_capability: str | None = None
             f"transformers 5{STACKED if _stacked(spec) else ''}; --framework 'transformers 4.57' for another"
         )
         found.append(Assumption(field="framework", value=job.framework, text=text))
+    if any(isinstance(block.mixer, StateSpace) for tower in spec.towers for block in tower.blocks):
+        found.append(Assumption(field="state space", value="fused", text=FUSED_SCAN))
     found += [
         Assumption(field=field, value=value, text=text)
         for field, value, text in (_training(spec, job) if job.training else _inference(spec, job))

@@ -21,6 +21,10 @@ AUTOS = (
 )  # fmt: skip
 """Classes that are tried in this order where the config names no architecture."""
 
+HEADLESS = ("bert", "roberta", "xlm-roberta", "distilbert", "deberta-v2")
+"""Encoders that are published as masked language models and trained with other heads: like a plan, and like the counts that
+are published of them, a dry run builds the network without that head."""
+
 
 def config_of(fields: dict[str, Any], name: str) -> Any:
     """transformers' config of these fields; raises UsageError where it has no such model, or needs code from the hub."""
@@ -84,9 +88,12 @@ def build(config: Any, dtype: str, attention: str, name: str) -> Any:
 
 
 def model_class(config: Any) -> Any:
-    """The class that the config's architecture names, or the first Auto class that knows the config."""
+    """The class that the config's architecture names, or the first Auto class that knows the config; of encoders that are
+    published as masked language models the network alone."""
     import transformers
 
+    if masked_head(config) is not None:
+        return transformers.AutoModel._model_mapping[type(config)]
     for architecture in getattr(config, "architectures", None) or ():
         found = getattr(transformers, architecture, None)
         if found is not None and getattr(found, "config_class", None) is type(config):
@@ -97,6 +104,14 @@ def model_class(config: Any) -> Any:
             found = mapping[type(config)]
             return found[0] if isinstance(found, (list, tuple)) else found
     return None
+
+
+def masked_head(config: Any) -> str | None:
+    """The masked language model that a config of HEADLESS names, in whose place its network alone is built."""
+    if config.model_type not in HEADLESS:
+        return None
+    named = getattr(config, "architectures", None) or ["ForMaskedLM"]
+    return next((str(each) for each in named if str(each).endswith("ForMaskedLM")), None)
 
 
 @contextmanager

@@ -21,8 +21,13 @@ class Loaded:
     def __init__(self, model: Any, base: Any, job: Job) -> None:
         self.model, self.base, self.job = model, base, job
         self.running: Any = None
+        dropped = building.masked_head(base.config)
         slow = any(hasattr(module, "slow_forward") for module in base.modules())
         self.notes: tuple[str, ...] = (FALLBACK,) if slow else ()
+        if dropped is not None:
+            self.notes += (
+                f"{type(base).__name__} was built, as a plan counts it: without a masked language model's head",
+            )
 
     @property
     def program(self) -> str:

@@ -111,54 +111,6 @@ def test_a_model_built_on_the_host_costs_no_host_memory_and_keeps_ties_and_optim
         assert torch.cuda.memory_allocated() == 8 * 2 * 2**30
 
 
-def test_a_module_from_before_is_moved_with_its_optimizer_and_is_as_before_behind_the_block():
-    """On the card: two matrices (one is tied), a running mean and variance and a count, and then two moments of what is
-    trained. On the host: weights, gradients, buffers, hooks and an optimizer that goes on as if nothing had been."""
-    torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Linear(64, 64, bias=False), nn.BatchNorm1d(64, affine=False), nn.Linear(64, 64, bias=False)
-    )
-    model.append(nn.Linear(64, 64, bias=False))
-    model[3].weight = model[0].weight
-    optimizer = torch.optim.AdamW(model.parameters())
-    loss = model(torch.ones(2, 64)).sum()  # its graph holds the parameters
-    loss.backward()
-    twin = copy.deepcopy(model)
-    gradient = model[0].weight.grad.clone()
-    with open_context() as d:
-        model.cuda()
-        assert torch.cuda.memory_allocated() == 2 * 2 * block(64 * 64 * 4) + 2 * block(256) + block(8)
-        model(torch.ones(2, 64, device="cuda")).sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        shares = 4 * block(64 * 64 * 4), 2 * block(64 * 64 * 4)
-    found = {share.name: share.size_bytes for share in d.result.categories}
-    assert (found["optimizer states"], found["parameters"]) == shares
-    assert not optimizer.state
-    assert model[3].weight is model[0].weight
-    assert torch.equal(model[0].weight.grad, gradient)
-    assert not model[0].weight._post_accumulate_grad_hooks
-    for mine, other in zip(model.state_dict().values(), twin.state_dict().values(), strict=True):
-        assert torch.equal(mine, other)
-    fresh = torch.optim.AdamW(twin.parameters())
-    twin[0].weight.grad, twin[2].weight.grad = gradient.clone(), model[2].weight.grad.clone()
-    optimizer.step()
-    fresh.step()
-    assert torch.equal(model[0].weight, twin[0].weight)
-
-
-def test_states_on_the_host_and_weights_on_the_card_are_an_error_as_on_a_card():
-    model = nn.Linear(8, 8)
-    optimizer = torch.optim.AdamW(model.parameters())
-    model(torch.ones(1, 8)).sum().backward()
-    optimizer.step()
-    with open_context():
-        model.cuda()
-        model(torch.ones(1, 8, device="cuda")).sum().backward()
-        with pytest.raises(RuntimeError, match="at least two devices, cpu and cuda:0"):
-            optimizer.step()
-
-
 def test_mixed_precision_with_a_scaler_takes_every_step():
     """The optimizer was made before the model moved. Between steps: weights and two moments (step counts are the host's), the
     batch, scale and growth tracker, loss, norm, the cuBLAS workspaces."""

@@ -193,5 +193,7 @@ def test_sources() -> None:
     assert (fields["model_type"], name) == ("gpt2", "openai-community/gpt2")
     fields, _ = fields_of(params="1B")
     assert fields["model_type"] == "llama"
+    with pytest.raises(UsageError, match="is diffusers' FluxPipeline: a dry run builds transformers' models"):
+        fields_of("black-forest-labs/FLUX.1-dev")
     with pytest.raises(UsageError):
         fields_of("model.gguf")

@@ -58,7 +58,9 @@ def _parameters(patches: Patches, session: Session) -> None:
     def new(cls: Any, data: Any = None, requires_grad: bool = True, *args: Any, **kwargs: Any) -> Any:
         if cls is torch.nn.Parameter and _on_host(data):
             data = fake(session, data)
-        return real(cls, data, requires_grad, *args, **kwargs)
+        made = real(cls, data, requires_grad, *args, **kwargs)
+        session.tracker.tag(made, "parameters")
+        return made
 
     patches.set(torch.nn.Parameter, "__new__", staticmethod(new))
 

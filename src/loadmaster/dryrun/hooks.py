@@ -17,6 +17,7 @@ from torch.optim.optimizer import (
 
 from loadmaster.dryrun.tensors import Patches
 from loadmaster.dryrun.tracker import Tracker
+from loadmaster.units import format_bytes
 
 
 class Watch:
@@ -38,6 +39,8 @@ class Watch:
         self.steps = 0
         self.pinned_phase: str | None = None
         """A phase that the caller has named: forward passes are that."""
+        self.notes: list[str] = []
+        """What else should be known of the run."""
         self.after_backward = "forward"
         """What a program is in when backward has returned: its next pass, or its optimizer step."""
 
@@ -146,10 +149,26 @@ class Watch:
         for param, state in optimizer.state.items():
             for value in state.values() if isinstance(state, dict) else ():
                 self.tracker.tag(value, "optimizer states", self.owners.get(id(param)))
+        if isinstance(optimizer, torch.optim.LBFGS):
+            self.notes[:] = [each for each in self.notes if not each.startswith("LBFGS")] + _history(
+                optimizer
+            )
         self.steps += 1
         self.tracker.enter("forward", self.tracker.place.step + 1)
         if self.on_step is not None:
             self.on_step(self.steps)
+
+
+def _history(optimizer: torch.optim.LBFGS) -> list[str]:
+    """What LBFGS will keep in later steps: in how many it learns a pair depends on data."""
+    params, most = optimizer.param_groups[0]["params"], optimizer.param_groups[0]["history_size"]
+    kept = len(optimizer.state[params[0]].get("old_dirs") or ())
+    pair_bytes = 2 * sum(param.numel() * param.element_size() for param in params)
+    if kept >= most:
+        return []
+    all_bytes = most * pair_bytes
+    said = f"LBFGS keeps up to {most} pairs of {format_bytes(pair_bytes)}, {format_bytes(all_bytes)} in all"
+    return [f"{said}, and {kept} of them are in what is shown: a long run needs the rest too"]
 
 
 def _flat(state: dict[Any, Any]) -> Iterator[Any]:

@@ -44,7 +44,7 @@ class Session:
         self.mode = CudaMode(self.tracker, self.values)
         self.watch = hooks.Watch(self.tracker, on_step)
         self.choose = attention.Chooser(self.card.capability, attention_kernel)
-        self.notes: list[str] = []
+        self.notes = self.watch.notes
         self._patches = tensors.Patches()
         self._libraries: list[Any] = []
         self._threads: Any = None

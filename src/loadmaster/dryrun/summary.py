@@ -6,10 +6,16 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 
 from loadmaster.dryrun import finishing, report
+from loadmaster.dryrun.events import Trace
 from loadmaster.dryrun.result import Answer, DryRun
 from loadmaster.dryrun.session import Session
 from loadmaster.records import Interval
 
+CONVOLUTIONS = {"convolution", "convolution_backward"}
+CONVOLUTION_NOTE = (
+    "cuDNN's workspace for convolutions isn't counted: how much it takes, and gives back, is in its choice of an algorithm on "
+    "the card"
+)
 LIBRARIES = ("torch", "transformers", "peft", "accelerate", "trl", "bitsandbytes")
 
 
@@ -58,10 +64,15 @@ def summarise(
         ),
         skipped=skipped,
         attention=tuple(sorted(session.choose.chosen.items())),
-        notes=(*session.notes, *notes),
+        notes=(*session.notes, *_convolutions(trace), *notes),
     )
     finishing.keep(record, trace)
     return record
+
+
+def _convolutions(trace: Trace) -> tuple[str, ...]:
+    """cuDNN takes a workspace of PyTorch's allocator (Conv_v8.cpp run_conv_plan) whose size only its choice of a plan says."""
+    return (CONVOLUTION_NOTE,) if any(block.op in CONVOLUTIONS for block in trace.blocks) else ()
 
 
 def _version(package: str) -> str | None:

@@ -56,7 +56,7 @@ def install(patches: Patches, tracker: Tracker) -> None:
     """Patch torch for the time of a session."""
     moved = _Moved()
     patches.later(moved.back)
-    patches.set(torch.nn.Module, "_apply", _applier(moved))
+    patches.set(torch.nn.Module, "_apply", _applier(moved, tracker))
     patches.set(torch.UntypedStorage, "resize_", _resizer(torch.UntypedStorage.resize_, tracker))
     patches.set(torch.Tensor, "__format__", _formatted(torch.Tensor.__format__))
     patches.set(FakeTensor, "data", property(_data, _set_data))
@@ -117,7 +117,7 @@ def _exchange(one: Any, other: Any) -> None:
     torch._C._swap_tensor_impl(one, other)
 
 
-def _applier(moved: _Moved) -> Callable[..., Any]:
+def _applier(moved: _Moved, tracker: Tracker) -> Callable[..., Any]:
     def _apply(module: Any, fn: Callable[[Any], Any], recurse: bool = True) -> Any:
         """nn.Module._apply that changes parameters in place (as CPU to CUDA does: ``param.data = fn(param.data)``), so that
         ties and optimizers made before keep them."""
@@ -132,6 +132,7 @@ def _applier(moved: _Moved) -> Callable[..., Any]:
                 applied = fn(param)
             if applied is not param:
                 _become(moved, module, name, param, applied)
+                tracker.tag(param, "parameters")
             if before is not None:
                 with torch.no_grad():
                     grad = fn(before)
@@ -139,9 +140,10 @@ def _applier(moved: _Moved) -> Callable[..., Any]:
                     param.grad = grad
         for name, buffer in module._buffers.items():
             if buffer is not None:
-                module._buffers[name] = fn(buffer)
-                if module._buffers[name] is not buffer:
+                applied = module._buffers[name] = fn(buffer)
+                if applied is not buffer:
                     moved.buffer(module, name, buffer)
+                    tracker.tag(applied, "buffers")
         return module
 
     return _apply

@@ -49,7 +49,13 @@ def _from_path(path: Path) -> dict[str, Any]:
         path = path / "config.json"
     if not path.is_file():
         raise BadFileError(path, "there is no config.json to build the network from")
-    return config_json.parse(config_json.load_text(path, config_json.CONFIG_LIMIT_BYTES), str(path))
+    fields = config_json.parse(config_json.load_text(path, config_json.CONFIG_LIMIT_BYTES), str(path))
+    if "_class_name" in fields:
+        raise UsageError(
+            f"{fields.get('_repo', path)} is diffusers' {fields['_class_name']}: a dry run builds transformers' models by name",
+            hint="write a function that builds it, and name that: file.py:build",
+        )
+    return fields
 
 
 def _from_name(name: str) -> tuple[dict[str, Any], str]:

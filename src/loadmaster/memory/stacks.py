@@ -114,13 +114,20 @@ def training(spec: ModelSpec, job: Job, *, detail: bool, capability: str | None 
             if tower is spec.decoder
             else passes.norms(job, tower.norms, tower.hidden, length, detail=detail)
         )
-        stem = _stem(job, tower) if tower.stem and job.method == "full" and not job.frozen else None
+        stem = _stem(job, tower, length)
         found.append(Stack(tower, length, layers, _embedding(job, tower, length), tail, stem))
     return found
 
 
-def _stem(job: Job, tower: Tower) -> Cost:
-    size = rounded(tower.stem * job.micro_batch * itemsize(job.compute_dtype))
+def _stem(job: Job, tower: Tower, length: Size) -> Cost | None:
+    """What is kept in front of a tower's layers, until all have gone back; a mask only as an argument of checkpoints."""
+    trained = job.method == "full" and not job.frozen
+    masks = any(isinstance(block.mixer, Attention) and block.mixer.block_mask for block in tower.blocks)
+    size = rounded(tower.stem * job.micro_batch * itemsize(job.compute_dtype)) if trained else 0
+    if masks and job.checkpointing != "none":
+        size = size + rounded(length * length * itemsize(residual_dtype(job)))
+    if isinstance(size, int) and not size:
+        return None
     census = {("activations", "in front of the layers"): size} if isinstance(size, int) else {}
     return Cost(retained=size, retained_census=census)
 

@@ -97,6 +97,8 @@ class Attention(Record, kw_only=True, tag=True):
     """DeBERTa's terms of content and position in the scores: ``c2p``, ``p2c``."""
     span: int = 0
     """Distances each way that ``relative`` terms tell apart."""
+    block_mask: bool = False
+    """The class hands SDPA a mask of queries × keys in the weights' format, which keeps pictures apart (Pixtral)."""
     head_major: bool = False
     """Queries, keys and values are laid out head by head before the kernel (Whisper)."""
     rotary_dim: int | None = None

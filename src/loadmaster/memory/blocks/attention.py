@@ -91,7 +91,7 @@ def _seen(run: Run, spec: Attention) -> Size:
 def masked(run: Run, spec: Attention) -> bool:
     """Whether transformers hands SDPA an explicit mask: a window shorter than the keys, positions as biases, or the model's
     own reasons."""
-    if spec.position == "alibi" or spec.bias != "none" or spec.masked:
+    if spec.position == "alibi" or spec.bias != "none" or spec.masked or spec.block_mask:
         return True
     return spec.window is not None and surely(run.keys > spec.window)
 
@@ -277,6 +277,8 @@ def _mask(run: Run, spec: Attention, dtype: str) -> Tensor:
     convert_boolean_attn_mask); positions come as a bias of every head."""
     if spec.bias != "none":
         return ops.lower(run.tape, position_bias.mask(run, spec, dtype), "position bias")
+    if spec.block_mask:
+        return position_bias.aligned(run, _seen(run, spec))
     return run.tape.new(run.batch * run.queries * _seen(run, spec), dtype, "attention mask")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from loadmaster.arrays import Size
+from loadmaster.arrays import Size, surely
 from loadmaster.memory import ops
 from loadmaster.memory.blocks.run import Run
 from loadmaster.memory.tape import Grads, Tape, Tensor
@@ -92,6 +92,20 @@ def mask(run: Run, spec: Attention, dtype: str) -> Tensor:
     if y is found:
         y = Tensor(found.elements, found.dtype, found.storage)
     return tape.record("clone", [found], y, waiting, backward)
+
+
+ALIGNED = 8
+"""Columns that a mask of the memory-efficient kernel is a multiple of (attention.cpp mem_eff_alignment)."""
+
+
+def aligned(run: Run, keys: Size) -> Tensor:
+    """A mask that the tower has made: cast under autocast, and copied in every layer if its rows have to be padded
+    (attention.cpp pad_bias)."""
+    found = ops.lower(run.tape, run.tape.constant(run.queries * keys, run.residual), "attention mask")
+    padded = -(-keys // ALIGNED) * ALIGNED
+    if not surely(padded > keys):
+        return found
+    return run.tape.new(run.queries * padded, found.dtype, "attention mask, padded")
 
 
 def disentangled(run: Run, q: Tensor, k: Tensor, v: Tensor, spec: Attention) -> Tensor:

@@ -26,7 +26,7 @@ def vision(config: Config, root: str) -> Tower:
         head_dim=config.maybe("head_dim"),
     )
     block = Block(
-        mixer=attention(of, prefix="attention", causal=False),
+        mixer=attention(of, prefix="attention", causal=False, block_mask=True),
         feedforward=gated_mlp(of.hidden, of.width, of.activation, prefix="feed_forward"),
         norms=(
             ("pre_mixer", rms("attention_norm", of.hidden)),

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from loadmaster.dryrun.context import open_context
+from loadmaster.dryrun.context import open_context, run_step
+from loadmaster.errors import BadValueError
 
 
 def block(size_bytes: int) -> int:
@@ -91,3 +92,26 @@ def test_states_on_the_host_and_weights_on_the_card_are_an_error_as_on_a_card():
         model(torch.ones(1, 8, device="cuda")).sum().backward()
         with pytest.raises(RuntimeError, match="at least two devices, cpu and cuda:0"):
             optimizer.step()
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_sequences_are_packed_as_on_the_host(batch_first):
+    lengths, shape = torch.tensor([3, 9, 9, 1]), (4, 9, 16) if batch_first else (9, 4, 16)
+
+    def steps(device):
+        x = torch.ones(shape, device=device, requires_grad=True)
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first, enforce_sorted=False)
+        layer = nn.GRU(16, 8, batch_first=batch_first).to(device)
+        padded, _ = nn.utils.rnn.pad_packed_sequence(layer(packed)[0], batch_first)
+        padded.sum().backward()
+        return packed.data.shape, packed.batch_sizes.tolist(), padded.shape, x.grad.shape
+
+    with open_context():
+        simulated = steps("cuda")
+    assert simulated == steps("cpu")
+    assert simulated[0] == (22, 16)  # 3 + 9 + 9 + 1
+
+
+def test_an_optimizer_is_no_name():
+    with pytest.raises(BadValueError, match=r"optimizer is 'sgd'; expected an optimizer"):
+        run_step(nn.Linear(2, 2), torch.ones(1, 2), optimizer="sgd")

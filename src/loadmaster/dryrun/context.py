@@ -179,6 +179,12 @@ def _optimizer(session: Session, given: Any, model: torch.nn.Module, memo: dict[
     if given is None:
         return torch.optim.AdamW(trainable) if trainable else None
     if not isinstance(given, torch.optim.Optimizer):
+        if not callable(given):
+            raise BadValueError(
+                "optimizer",
+                given,
+                "an optimizer of the model's parameters, or what makes one, such as torch.optim.SGD",
+            )
         return given(trainable)
     for state in given.state.values():
         for value in state.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -56,6 +57,7 @@ def answers(session: Any) -> dict[Any, Callable[..., Any]]:
         **dict.fromkeys(
             (aten._ctc_loss_backward.default, aten._ctc_loss_backward.Tensor), _ctc_loss_backward
         ),
+        aten._pack_padded_sequence.default: _packed,
         aten._thnn_fused_gru_cell.default: _gru_cell,
         aten._thnn_fused_gru_cell_backward.default: _gru_cell_backward,
     }
@@ -87,6 +89,31 @@ def _distinct(session: Any, tensor: Any, count: int) -> Any:
     session.values.note("how many values are distinct", "all")
     places = torch.empty(tensor.shape, dtype=torch.long, device=tensor.device)
     return tensor.new_empty(count), places, torch.empty(count, dtype=torch.long, device=tensor.device)
+
+
+def _packed(padded: Any, lengths: Any, batch_first: bool) -> Any:
+    """PackedSequence.cpp _pack_padded_sequence: the time steps of equally many sequences are cut out together and joined. How
+    many there are in each step is a tensor of the host's."""
+    values = known(lengths) if isinstance(lengths, FakeTensor) else lengths
+    if values is None:
+        raise RefusedError("aten::_pack_padded_sequence needs lengths, which a dry run does not have here")
+    if batch_first:
+        padded = padded.transpose(0, 1)
+    with no_dispatch():
+        ends = values.tolist()
+        if any(one < other for one, other in pairwise(ends)):
+            raise RuntimeError(
+                "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True."
+            )
+        counts = [sum(end > step for end in ends) for step in range(ends[0])]
+        batches = torch.tensor(counts)
+    parts, begin = [], 0
+    for end in sorted(set(ends)):
+        part = padded[begin:end, : counts[begin]].contiguous()
+        parts.append(part.view(-1, *padded.shape[2:]))
+        begin = end
+    del part
+    return torch.cat(parts), batches
 
 
 def _gru_cell(input_gates: Any, hidden_gates: Any, hidden: Any, *_: Any) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from loadmaster.memory import Entry
 from loadmaster.records import Interval, Record
 
@@ -86,7 +88,7 @@ class Report(Record, kw_only=True):
     worst: tuple[Worst, ...]
     unknown_fields: dict[str, int]
     engine: str = "plan"
-    beside: dict[str, Score] = {}
+    beside: dict[str, Score] = msgspec.field(default_factory=dict)
     """The closed form's score on the rows that another engine predicts."""
 
 

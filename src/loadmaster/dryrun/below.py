@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from loadmaster.dryrun import dynamic
+from loadmaster.dryrun import dynamic, questions
 from loadmaster.dryrun.known import LARGEST_KNOWN, Known
 
 
@@ -53,4 +53,4 @@ class Below:
 
     def local_scalar_dense(self, tensor: Any) -> Any:
         """The value of a tensor."""
-        return self.session.values._item(tensor)
+        return questions.item(self.session.values, tensor)

@@ -55,6 +55,7 @@ FAMILIES = (
     "allenai/OLMo-2-0425-1B", "bigscience/bloom-560m", "facebook/opt-125m", "google/gemma-2-2b", "google/gemma-2b",
     "google/gemma-3-1b-it", "meta-llama/Llama-3.1-8B", "microsoft/Phi-3-mini-4k-instruct", "microsoft/phi-2",
     "mistralai/Mistral-7B-v0.1", "openai-community/gpt2", "tiiuae/falcon-7b", "zai-org/GLM-4-9B-0414",
+    "mistralai/Mixtral-8x7B-v0.1", "Qwen/Qwen3-30B-A3B",
 )  # fmt: skip
 
 
@@ -62,8 +63,6 @@ OPEN = {
     # Eager attention in bfloat16: softmax(dtype=float32) makes a float32 copy of the scores (SoftMax.cpp converts all but half).
     ("bigscience/bloom-560m", "qlora"),
     ("bigscience/bloom-560m", "inference"),
-    # FalconLinear isn't nn.Linear itself: transformers' 4-bit loader leaves it as it is.
-    ("tiiuae/falcon-7b", "qlora"),
 }
 """Where the closed form doesn't know yet what the library does."""
 JOBS = {"full": FULL, "lora": LORA, "qlora": QLORA, "inference": INFERENCE}

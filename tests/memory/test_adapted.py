@@ -10,6 +10,7 @@ import pytest
 
 from loadmaster.dryrun.card import Card
 from loadmaster.dryrun.programs.simulate import simulate
+from loadmaster.errors import LoadmasterError
 from loadmaster.jobs.make import make_job
 from loadmaster.memory import predict
 from loadmaster.memory.adapted import as_adapted
@@ -111,3 +112,15 @@ def test_a_plan_says_what_lora_on_experts_takes() -> None:
     assert "experts" not in said({"method": "lora", "targets": "q_proj,v_proj"})
     assert "refuses dropout" in said({"method": "lora", "lora_dropout": 0.1})
     assert "refuses gate_proj alone" in said({"method": "lora", "targets": "q_proj,gate_proj"})
+
+
+def test_a_router_that_is_a_linear_layer_stops_all_linear() -> None:
+    """PhimoeTopKRouter is a torch.nn.Linear whose forward gives two tensors: torch stops in PEFT's wrapper."""
+    given = {**fields("mixtral"), "model_type": "phimoe", "architectures": ["PhimoeForCausalLM"]}
+    spec = config_json.from_fields(given, "m")
+    job = make_job(method="lora", seq=64)
+    assert "the router" in " ".join(predict(spec, job).warnings)
+    with pytest.raises(LoadmasterError, match="tuple"):
+        simulate(given, "m", job, Card())
+    named = make_job(method="lora", seq=64, targets="q_proj,v_proj")
+    assert "the router" not in " ".join(predict(spec, named).warnings)

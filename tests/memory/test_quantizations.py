@@ -276,3 +276,18 @@ def test_types_of_the_gguf_reader_are_those_of_the_format() -> None:
     for kind in gguf.VARIANTS:
         assert packed_bytes(matrix(512, 512), named(kind)) > 0
     assert packed_bytes(matrix(512, 96), named("Q4_K_M")) == blocks(512 * 96 // 32 * 22)  # falls back to Q5_0
+
+
+@pytest.mark.parametrize("quantization", ["nf4", "int8"])
+def test_layers_of_derived_classes_stay_as_they_are_on_loading(quantization: str) -> None:
+    """transformers 5 (integrations/bitsandbytes.py) packs what ``type(module) is nn.Linear`` or a Conv1D: not FalconLinear.
+    4.57 asked with isinstance."""
+    from loadmaster.memory.inventory import parameters
+
+    def packed(name: str, framework: str) -> bool:
+        job = make_job(task="infer", quantization=quantization, framework=framework)
+        return any(held.packed for held in parameters(read_model(name), job))
+
+    assert not packed("tiiuae/falcon-7b", "transformers")
+    assert packed("tiiuae/falcon-7b", "transformers 4.57")
+    assert packed("openai-community/gpt2", "transformers")

@@ -63,7 +63,15 @@ def reaches(lora: Lora, tensor: Tensor) -> bool:
 def warnings(spec: ModelSpec, job: Job, dtype: str) -> list[str]:
     """Where PEFT adapts stacked experts: what that takes, and what it refuses. ``dtype``: the experts' format."""
     lora = job.lora
-    if lora is None or not job.facts.adapts_experts:
+    if lora is None:
+        return []
+    routers = [t for t in tensors(spec) if t.role == "router" and t.derived and reaches(lora, t)]
+    if routers and job.facts.stacked_experts:
+        # peft/tuners/lora/layer.py Linear.forward: result.dtype.
+        return [
+            "LoRA wraps the router, whose output is a tuple, and stops there: name the targets, such as q_proj,v_proj"
+        ]
+    if not job.facts.adapts_experts:
         return []
     _, parameters, halves = _converted(spec, lora)
     if not parameters:

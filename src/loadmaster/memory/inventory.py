@@ -102,7 +102,7 @@ def parameters(spec: ModelSpec, job: Job) -> list[Held]:
         dtype = rest_dtype(job)
         packed = False
         if matrix is not None and job.quantization is not None:
-            packed = quantizations.packs(matrix, job.quantization, head=head)
+            packed = quantizations.packs(matrix, job.quantization, head=head, derived=job.facts.packs_derived)
             if packed:
                 dtype = quantizations.spelled(job.quantization)
                 size = quantizations.packed_bytes(matrix, job.quantization)
@@ -148,7 +148,7 @@ def matrix_of(spec: ModelSpec, tensor: Tensor) -> Matrix | None:
     tied = place == "embedding" and spec.head is not None and spec.head.tied
     return Matrix(
         name=tensor.name, place=place, outputs=tensor.shape[-2], inputs=tensor.shape[-1], stack=stack,
-        count=tensor.count, layers=max(layers, 1), tied=tied,
+        count=tensor.count, layers=max(layers, 1), tied=tied, derived=tensor.derived,
     )  # fmt: skip
 
 

@@ -254,7 +254,11 @@ def experts(
         per_token=per_token,
         expert=fused_gated_mlp(hidden, width, activation, prefix=f"{prefix}.experts", bias=bias),
         router=Linear(
-            name=f"{prefix}.{router}", inputs=hidden, outputs=count, bias=more.pop("router_bias", False)
+            name=f"{prefix}.{router}",
+            inputs=hidden,
+            outputs=count,
+            bias=more.pop("router_bias", False),
+            derived=more.pop("router_derived", False),
         ),
         stacked=True,
         **more,

@@ -55,6 +55,8 @@ class Tensor(Record, kw_only=True):
     linear: bool = False
     tower: str | None = None
     layer: str | None = None
+    derived: bool = False
+    """The matrix of a class derived from torch.nn.Linear."""
     kept: bool = False
     """The matrix of a linear layer that 4-bit loaders leave as it is."""
 
@@ -216,6 +218,7 @@ def _tower(tower: Tower) -> Iterator[Tensor]:
                 tower=tower.name,
                 layer=block.name,
                 kept=tensor.kept,
+                derived=tensor.derived,
             )
     for tensor in (
         *_norms("norm", (norm for _, norm in tower.norms)),
@@ -266,9 +269,15 @@ def _feedforward(part: FeedForward) -> Iterator[Tensor]:
 
 
 def _router(part: Experts) -> Iterator[Tensor]:
-    # transformers' routers keep a bare weight and no nn.Linear, so that neither LoRA nor 4-bit loaders touch them.
+    # Most of transformers' routers keep a bare weight and no nn.Linear, so that neither LoRA nor 4-bit loaders touch them.
     router = part.router
-    yield Tensor(role="router", name=f"{router.name}.weight", shape=(router.outputs, router.inputs))
+    yield Tensor(
+        role="router",
+        name=f"{router.name}.weight",
+        shape=(router.outputs, router.inputs),
+        linear=router.derived,
+        derived=router.derived,
+    )
     if router.bias:
         yield Tensor(role="router", name=f"{router.name}.bias", shape=(router.outputs,))
     if part.shared_gate:
@@ -294,6 +303,7 @@ def _linears(role: str, linears: Iterable[Linear]) -> Iterator[Tensor]:
             shape=sides,
             linear=True,
             kept=linear.kept,
+            derived=linear.derived,
         )
         if linear.bias:
             yield Tensor(role=linear.role or role, name=f"{linear.name}.bias", shape=(linear.outputs,))

@@ -24,6 +24,8 @@ class Linear(Record, kw_only=True):
     """The weight is inputs × outputs (GPT-2's Conv1D), not outputs × inputs."""
     role: str | None = None
     """What it counts as (``attention``, ``mlp`` ...); None: what its place says."""
+    derived: bool = False
+    """Its class is derived from torch.nn.Linear (FalconLinear): adapters reach it, loaders that pack nn.Linear itself don't."""
     kept: bool = False
     """The class keeps it in float32 where weights are float16, and 4-bit loaders leave it (``_keep_in_fp32_modules``)."""
 

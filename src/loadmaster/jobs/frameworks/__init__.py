@@ -35,6 +35,8 @@ class Facts(Record, kw_only=True):
     head_tied: bool = True
     """Ties of the output projection to the token table are kept."""
     lora: Literal["peft", "litgpt"] = "peft"
+    packs_derived: bool = False
+    """bitsandbytes' loader also packs classes derived from torch.nn.Linear (``isinstance``, not ``type(module) is``)."""
     quantises_head: bool = False
     """The 4-bit loader also packs the output projection."""
     engine: Literal["vllm", "llama.cpp"] | None = None

@@ -23,6 +23,7 @@ def facts(version: tuple[int, ...] | None) -> Facts:
         head_tied=False,
         lora="litgpt",
         quantises_head=True,
+        packs_derived=True,
         unpacks_as="float16",
         saves_quantised_input=True,
         logits_held="float32",

@@ -28,6 +28,7 @@ def facts(version: tuple[int, ...] | None) -> Facts:
         saves_quantised_input=version < (4, 40),
         math_in_float32=version >= (4, 46),
         stacked_experts=version >= (5,),
+        packs_derived=version < (5,),
         adapts_experts=version == (5,) or version >= (5, 15),
         # huggingface/transformers#47014, of July 2026; seen in 5.24.
         ties_always=version >= (5,),

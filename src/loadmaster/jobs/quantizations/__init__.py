@@ -7,7 +7,7 @@ packs a plain checkpoint; else the checkpoint is packed), TRAINABLE (adapters ca
 (prepare_model_for_kbit_training makes the rest float32), SOURCE, ``packed_bytes(matrix, quantization)``: all copies of a
 matrix with their scales, rounded as the CUDA allocator does; and where there is any, ``scratch_bytes(inputs, outputs, rows,
 quantization)``: what its kernel takes beside input and output, and ``kept_bytes(matrices, quantization)``: buffers that it keeps
-for the whole run.
+for the whole run. EXACT (True where it is there): the loader can tell torch.nn.Linear from classes derived from it.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ class Matrix(Record, kw_only=True):
     stack: int = 1
     count: int = 1
     layers: int = 1
+    derived: bool = False
+    """Of a class derived from torch.nn.Linear."""
     tied: bool = False
     """A token table that is the output projection too."""
 
@@ -130,9 +132,17 @@ def spelled(quantization: Quantization) -> str:
     return "-".join(words)
 
 
-def packs(matrix: Matrix, quantization: Quantization, *, head: bool) -> bool:
-    """Whether this matrix is packed; ``head``: the library packs the output projection whatever the format usually does."""
+def packs(matrix: Matrix, quantization: Quantization, *, head: bool, derived: bool = True) -> bool:
+    """Whether this matrix is packed; ``head``: the library packs the output projection whatever the format usually does;
+    ``derived``: its bitsandbytes loader packs classes derived from torch.nn.Linear too."""
+    if matrix.derived and not derived and exact(quantization):
+        return False
     return matrix.place in find(quantization.dtype).PACKS or (head and matrix.place == "head")
+
+
+def exact(quantization: Quantization) -> bool:
+    """Whether it is a format of bitsandbytes, whose loader looks at the class of a layer (``EXACT``)."""
+    return bool(getattr(find(quantization.dtype), "EXACT", False))
 
 
 def packed_bytes(matrix: Matrix, quantization: Quantization) -> int:

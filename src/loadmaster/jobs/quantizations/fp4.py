@@ -10,7 +10,7 @@ BITS, CHOICES, GROUP = 4, (4,), 64
 VARIANTS: tuple[str, ...] = ()
 PACKS = ("layer", "router", "tower")
 UNPACKS = ("forward", "backward")
-ON_LOAD = TRAINABLE = UPCASTS = True
+ON_LOAD = TRAINABLE = UPCASTS = EXACT = True
 SOURCE = _bitsandbytes.SOURCE
 
 packed_bytes = _bitsandbytes.packed_bytes

@@ -12,7 +12,7 @@ BITS, CHOICES, GROUP = 8, (8,), None
 VARIANTS: tuple[str, ...] = ()
 PACKS = ("layer", "router", "tower")
 UNPACKS = ("backward",)
-ON_LOAD = TRAINABLE = UPCASTS = True
+ON_LOAD = TRAINABLE = UPCASTS = EXACT = True
 SOURCE = (
     "bitsandbytes nn/modules.py Int8Params.cuda: CB int8 and SCB, a float32 an output row; autograd/_functions.py "
     "MatMul8bitLt: forward quantises the input and multiplies in int8 to int32, backward makes CB in the compute format"

@@ -80,7 +80,7 @@ def router_logits(run: Run, x: Tensor, router: Linear) -> Tensor:
     lora = run.job.lora if run.job.training else None
     times = ranks(lora, f"{router.name}.weight") if lora is not None else 0
     if lora is None or not times:
-        return run.linear(x, router, adapted=False, quantised=False)
+        return run.linear(x, router, adapted=router.derived, quantised=False)
     tape, size, dtype = run.tape, router.inputs * router.outputs, rest_dtype(run.job)
     a, b = (
         tape.parameter(f"{router.name}.{side}", lora.rank * times * each, lora.dtype, trainable=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from loadmaster.arrays import Size
 from loadmaster.jobs.job import Job, Lora
-from loadmaster.jobs.quantizations import find, scratch_bytes
+from loadmaster.jobs.quantizations import exact, find, scratch_bytes
 from loadmaster.memory import ops
 from loadmaster.memory.adapted import matches
 from loadmaster.memory.blocks import dora, int8
@@ -50,6 +50,8 @@ class Run:
         format_ = None if job.quantization is None else find(job.quantization.dtype)
         self.packed = format_ is not None and "layer" in format_.PACKS
         """Whether linear layers are packed."""
+        self.exact = job.quantization is not None and exact(job.quantization) and not job.facts.packs_derived
+        """Whether layers are packed whose class is torch.nn.Linear itself, none that are derived from it."""
         self.unpacks: tuple[str, ...] = () if format_ is None else format_.UNPACKS
         if job.quantization is not None and job.quantization.upcast_rest and job.training:
             self.residual = "float32"
@@ -74,11 +76,13 @@ class Run:
         rows = self.rows if rows is None else rows
         outputs = rows * layer.outputs
         lora = self.job.lora if adapted and self.job.training and targeted(self.job, layer) else None
-        if self.packed and quantised and not layer.kept:
-            y = self._quantised(x, layer, outputs)
-            return y if lora is None else self._adapter_4bit(x, y, layer, rows, outputs)
+        plain = layer.kept or (layer.derived and self.exact)
+        if self.packed and quantised and not plain:
+            if lora is None:
+                return self._quantised(x, layer, outputs)
+            return self._adapter_4bit(x, layer, rows, outputs)
         dtype = self.weights
-        if layer.kept and (dtype == "float16" or self.residual == "float32"):
+        if (layer.kept and dtype == "float16") or (plain and self.residual == "float32"):
             dtype = "float32"
             x = ops.cast(self.tape, x, dtype, f"{layer.name} input")
         weight = self.tape.parameter(
@@ -161,10 +165,11 @@ class Run:
         del update
         return ops.cast(self.tape, result, dtype, f"{layer.name} output")
 
-    def _adapter_4bit(self, x: Tensor, result: Tensor, layer: Linear, rows: Size, outputs: Size) -> Tensor:
+    def _adapter_4bit(self, x: Tensor, layer: Linear, rows: Size, outputs: Size) -> Tensor:
         # peft/tuners/lora/bnb.py: the update is cast before the sum; Linear4bit.forward makes a defensive clone.
         lora, quantization = self.job.lora, self.job.quantization
         assert lora is not None
+        result = self._quantised(x, layer, outputs)
         if quantization is None or quantization.dtype != "int8":
             result = ops.copy(self.tape, result, f"{layer.name} clone")
         dtype = result.dtype

@@ -11,6 +11,7 @@ from loadmaster.jobs.quantizations import find
 from loadmaster.memory.components import optimizer, weights
 from loadmaster.memory.inventory import parameters, trained
 from loadmaster.memory.parts import Part, commas
+from loadmaster.models.parameters import tensors
 from loadmaster.models.spec import ModelSpec
 from loadmaster.units import GB, MIB
 
@@ -138,7 +139,9 @@ def unpacked_experts(spec: ModelSpec, job: Job) -> list[str]:
     if plain * 2 < whole:
         return []
     share = f"{100 * int(plain) // max(int(whole), 1)} %"
-    rest = f"{share} of this model's values (stacked experts) stay unpacked"
+    derived = any(tensor.derived and tensor.role != "router" for tensor in tensors(spec))
+    what = "layers of a class of their own" if derived else "stacked experts"
+    rest = f"{share} of this model's values ({what}) stay unpacked"
     return [f"loading in {job.quantization.dtype} packs torch.nn.Linear alone: {rest}"]
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from loadmaster.models.assembly import one_text
 from loadmaster.models.builders import decoder, fused_attention, layer_norm, plain_mlp, shape
 from loadmaster.models.config import Config
-from loadmaster.models.spec import Block, Head, ModelSpec, Norm, Tower
+from loadmaster.models.spec import Attention, Block, Head, Mlp, ModelSpec, Norm, Tower
+from loadmaster.records import replace
 
 
 def text(config: Config, root: str = "transformer", head: str = "lm_head") -> tuple[Tower, Head]:
@@ -38,6 +39,7 @@ def text(config: Config, root: str = "transformer", head: str = "lm_head") -> tu
         norms=_norms(config, hidden, new=new, parallel=parallel),
         parallel=parallel or new,
     )
+    block = _derived(block)
     return decoder(
         config,
         of,
@@ -48,6 +50,23 @@ def text(config: Config, root: str = "transformer", head: str = "lm_head") -> tu
         prefix="h",
         embedding="word_embeddings",
         final=layer_norm(f"{root}.ln_f", hidden),
+    )
+
+
+def _derived(block: Block) -> Block:
+    """FalconLinear in place of torch.nn.Linear."""
+    mixer, mlp = block.mixer, block.feedforward
+    assert isinstance(mixer, Attention)
+    assert isinstance(mlp, Mlp)
+    (joint,), (up,) = mixer.projections, mlp.projections
+    return replace(
+        block,
+        mixer=replace(
+            mixer, projections=(replace(joint, derived=True),), output=replace(mixer.output, derived=True)
+        ),
+        feedforward=replace(
+            mlp, projections=(replace(up, derived=True),), output=replace(mlp.output, derived=True)
+        ),
     )
 
 

@@ -45,6 +45,7 @@ def text(config: Config, root: str = "model", head: str = "lm_head") -> tuple[To
         per_token=config.count("num_experts_per_tok"),
         prefix="feed_forward",
         router="router",
+        router_derived=True,
         inputs_first=True,
         shared=gated_mlp(of.hidden, of.width, of.activation, prefix="feed_forward.shared_expert"),
     )

@@ -20,6 +20,7 @@ def text(config: Config, root: str = "model", head: str = "lm_head") -> tuple[To
         count=config.count("num_local_experts"),
         per_token=config.count("num_experts_per_tok"),
         router="router",
+        router_derived=True,
     )
     block = Block(
         mixer=attention(of, qkv_bias=bias, out_bias=bias, window=window(config, None)),

@@ -186,6 +186,16 @@ def test_a_script_that_never_steps_is_run_to_its_end(script):
     assert "the script ran to its end, with 0 optimizer steps" in " ".join(done.stdout.split())
 
 
+def test_a_script_that_swallows_its_end_is_left(script):
+    steps = TRAIN.replace("range(9)", "range(10**9)").replace(
+        "    optimizer.step()", "    try: optimizer.step()\n    except: print(step)"
+    )
+    done = shell(script(steps))
+    assert done.returncode == 0, done.stderr
+    assert "own words None\n1\n2\n3" in done.stderr
+    assert "stopped after 5 optimizer steps" in done.stdout
+
+
 def test_a_script_that_handles_running_out_is_said_to(script):
     source = "import torch\ntry:\n    torch.empty(2**40, device='cuda')\nexcept torch.OutOfMemoryError:\n    pass\n"
     done = shell("--vram", "2GiB", script(source + "x = torch.zeros(9, device='cuda')"))

@@ -115,3 +115,22 @@ def test_sequences_are_packed_as_on_the_host(batch_first):
 def test_an_optimizer_is_no_name():
     with pytest.raises(BadValueError, match=r"optimizer is 'sgd'; expected an optimizer"):
         run_step(nn.Linear(2, 2), torch.ones(1, 2), optimizer="sgd")
+
+
+def test_gradients_of_each_sample():
+    """vmap over grad: a gradient of the weight for each of 512 samples, and of nothing else."""
+    with open_context():
+        model = nn.Linear(64, 64, bias=False).cuda()
+        weights = {name: param.detach() for name, param in model.named_parameters()}
+
+        def loss(weights, sample):
+            return torch.func.functional_call(model, weights, (sample,)).sum()
+
+        batch = torch.zeros(512, 64, device="cuda")
+        before = torch.cuda.memory_allocated()
+        found = torch.func.vmap(torch.func.grad(loss), (None, 0))(weights, batch)
+        workspace = 2 * 4096 * 1024 + 8 * 16 * 1024
+        assert found["weight"].shape == (512, 64, 64)
+        assert torch.cuda.memory_allocated() - before in (
+            512 * 64 * 64 * 4 + n * workspace for n in (0, 1, 2)
+        )

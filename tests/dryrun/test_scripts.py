@@ -154,10 +154,11 @@ def test_a_script_that_finds_its_batch_goes_on(tmp_path, capsys):
         ("x.numpy()", "train.py, line 4: TypeError: can't convert cuda:0 device type tensor to numpy."),
         (
             "torch.ones(1, device='cuda:1')",
-            "train.py, line 4: RefusedError: cuda:1: this dry run simulates one GPU",
+            "train.py, line 4: cuda:1: this dry run simulates one GPU",
         ),
         ("raise SystemExit(3)", "train.py ended with exit code 3"),
         ("raise SystemExit('no data')", "train.py ended with exit code 1: no data"),
+        ("x.cpu().to_sparse().cuda()", "train.py, line 4: sparse tensors aren't simulated"),
         ("torch.ops.odd.raw(x)", "train.py, line 4: odd::raw has no fake kernel"),
         ("def", "train.py, line 4: SyntaxError"),
     ],

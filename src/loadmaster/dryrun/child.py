@@ -11,9 +11,10 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 
@@ -59,16 +60,32 @@ def main(arguments: list[str]) -> int:
         request = msgspec.json.decode(pipe.read(), type=Request)
     try:
         with keeping() as kept, _heartbeat(request, teller):
-            record = _run(request, teller)
-            teller.progress("summing up")
-            record = finish(record, trace_of(record, kept), request)
-        teller.tell(Finished(record=record))
+
+            def end(record: DryRun) -> NoReturn:
+                try:
+                    teller.progress("summing up")
+                    teller.tell(Finished(record=finish(record, trace_of(record, kept), request)))
+                except LoadmasterError as error:
+                    teller.tell(_sentence(error))
+                finally:
+                    _leave()
+
+            end(_run(request, teller, end))
     except LoadmasterError as error:
-        teller.tell(Failed(message=str(error), hint=error.hint, exit_code=error.exit_code))
+        teller.tell(_sentence(error))
     except Exception as error:
         teller.tell(_failed(request, error))
+    _leave()
+
+
+def _sentence(error: LoadmasterError) -> Failed:
+    return Failed(message=str(error), hint=error.hint, exit_code=error.exit_code)
+
+
+def _leave() -> NoReturn:
+    """Nothing of the program's may run any more: no exit handlers, no threads."""
     sys.stdout.flush()
-    os._exit(0)  # nothing of the program's may run any more: no exit handlers, no threads
+    os._exit(0)
 
 
 def _die_with_parent() -> None:
@@ -76,7 +93,7 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _run(request: Request, teller: Teller) -> DryRun:
+def _run(request: Request, teller: Teller, end: Callable[[DryRun], NoReturn]) -> DryRun:
     teller.progress("importing torch")
     try:
         import torch  # noqa: F401
@@ -87,7 +104,7 @@ def _run(request: Request, teller: Teller) -> DryRun:
 
         return run_script(
             request.name, request.argv, request.card, request.conf, request.steps,
-            assume=request.assume, context_bytes=request.context_bytes,
+            assume=request.assume, context_bytes=request.context_bytes, on_swallowed=end,
         )  # fmt: skip
     if request.kind == "factory":
         from loadmaster.dryrun.factories import run_factory

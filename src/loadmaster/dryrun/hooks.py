@@ -16,7 +16,7 @@ from torch.optim.optimizer import (
 )
 
 from loadmaster.dryrun.tensors import Patches
-from loadmaster.dryrun.tracker import Tracker
+from loadmaster.dryrun.tracker import Tracker, is_wrapped
 from loadmaster.units import format_bytes
 
 
@@ -80,6 +80,8 @@ class Watch:
         for param in module.parameters():
             owner = self.owners.get(id(param))
             tracker.tag(param, "parameters", owner)
+            if is_wrapped(param):
+                continue
             if param.grad is not None:
                 tracker.tag(param.grad, "gradients", owner)
             if param.requires_grad and param.is_leaf and not self._hooked(param):

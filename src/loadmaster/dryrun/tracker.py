@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 import torch
@@ -17,6 +17,9 @@ from loadmaster.dryrun.result import OutOfMemory
 from loadmaster.errors import LoadmasterError
 from loadmaster.memory.components.runtime import cublas_workspace
 from loadmaster.units import GIB
+
+is_wrapped: Callable[[torch.Tensor], bool] = torch._C._functorch.is_functorch_wrapped_tensor
+"""Whether a tensor is one of torch.func's (grad, vmap) around another: it has no storage of its own."""
 
 
 class Place:
@@ -203,7 +206,7 @@ class Tracker:
     def tag(self, tensor: Any, category: str, module: str | None = None) -> None:
         """Say what a tensor's block is, and whose; of a DTensor this rank's part, and what FSDP gathered stays gathered."""
         tensor = getattr(tensor, "_local_tensor", tensor)
-        if isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided:
+        if isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and not is_wrapped(tensor):
             block = self.blocks.get(tensor.untyped_storage()._cdata)
             if block is not None and (block.category != "gathered" or category != "parameters"):
                 block.category = category

@@ -18,6 +18,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._mode_utils import no_dispatch
 
+from loadmaster.dryrun.cuda_api import RefusedError
 from loadmaster.dryrun.expected import EXPECTED
 from loadmaster.dryrun.known import LARGEST_KNOWN, Known, expected, forget, known, remember, whole
 from loadmaster.dryrun.questions import QUESTIONS
@@ -166,6 +167,8 @@ class Values:
         """A host tensor as a fake one that knows its values; anything else as it is."""
         if not isinstance(each, torch.Tensor) or isinstance(each, FakeTensor):
             return each
+        if each.layout is not torch.strided:
+            raise RefusedError("sparse tensors aren't simulated")
         with no_dispatch():
             fake = FakeTensor(
                 mode,

@@ -10,7 +10,7 @@ import os
 import runpy
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,6 +21,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from loadmaster.dryrun.assume import parse_assumption
 from loadmaster.dryrun.card import Card
 from loadmaster.dryrun.context import Context
+from loadmaster.dryrun.cuda_api import RefusedError
 from loadmaster.dryrun.result import DryRun
 from loadmaster.dryrun.tensors import Patches
 from loadmaster.errors import BadFileError, BadValueError, LoadmasterError, OfflineError
@@ -50,12 +51,19 @@ PATIENCE = 10
 """How many times as many steps one optimizer makes while others that the script has made are waited for."""
 
 
+SWALLOWED = 3
+"""How often a script may swallow its end before it is ended without being asked."""
+
+
 class _Steps:
     """Counts the steps of each optimizer; stops the script when every one that it has made has made enough."""
 
     def __init__(self, enough: int) -> None:
         self.enough = enough
         self._made: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._stops = 0
+        self.on_swallowed: Callable[[], None] | None = None
+        """Called where a script goes on all the same (``except:`` around its steps)."""
         self.idle: list[str] = []
         """Optimizers that had made no step when the script was stopped."""
 
@@ -76,6 +84,9 @@ class _Steps:
         counts = list(self._made.values())
         if min(counts) >= self.enough or max(counts) >= PATIENCE * self.enough:
             self.idle = sorted(type(each).__name__ for each, count in self._made.items() if not count)
+            self._stops += 1
+            if self._stops > SWALLOWED and self.on_swallowed is not None:
+                self.on_swallowed()
             raise StopRun
 
 
@@ -88,12 +99,14 @@ def run_script(
     *,
     assume: Sequence[str] = (),
     context_bytes: Interval | None = None,
+    on_swallowed: Callable[[DryRun], NoReturn] | None = None,
 ) -> DryRun:
     """What a script takes on ``card``; ``argv`` are its arguments, ``steps`` the optimizer steps after which it is stopped (each
     optimizer's, if it makes several), ``assume`` rules for operators without a fake kernel.
 
     Raises BadFileError, ScriptError with the script's line, LoadmasterError where something can't be simulated. Running out of
-    memory is a result. For a process of its own: the script's modules and settings stay in it.
+    memory is a result. For a process of its own: the script's modules and settings stay in it. A script that swallows even its
+    end can only be left: ``on_swallowed`` gets the result, and must end the process.
     """
     path = Path(path)
     if not path.is_file():
@@ -109,6 +122,16 @@ def run_script(
         context_bytes=context_bytes,
     )
     counter, patches = _Steps(steps), Patches()
+
+    def leave() -> None:
+        if on_swallowed is not None:
+            counter.on_swallowed = None
+            context.session.notes.extend(_notes(context, True, counter.idle))
+            patches.undo()
+            context.__exit__(None)
+            on_swallowed(context.result)
+
+    counter.on_swallowed = leave
     with _environment(), suppress(_RanOut), context:
         counter.install(patches)
         try:
@@ -161,6 +184,8 @@ def _failed(path: Path, error: BaseException) -> NoReturn:
     if isinstance(error, LoadmasterError):
         error.args = (f"{_line(path, error)}: {error}",)
         raise error
+    if isinstance(error, RefusedError):
+        raise ScriptError(f"{_line(path, error)}: {error}") from error
     if _asks_network(error):
         raise OfflineError(
             f"{_line(path, error)}: the script asks for something of the Hugging Face Hub that isn't in the cache here, "

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from loadmaster.arrays import Size, minimum, surely
 from loadmaster.jobs.job import AttentionKind
 from loadmaster.memory import ops
-from loadmaster.memory.blocks import position_bias
+from loadmaster.memory.blocks import bloom, position_bias
 from loadmaster.memory.blocks.run import Run
 from loadmaster.memory.tape import Grads, Tape, Tensor
 from loadmaster.models.spec import Attention
@@ -27,6 +27,8 @@ def attention(run: Run, x: Tensor, spec: Attention, *, cached: bool = False) -> 
     del x
     if cached and k is not None and v is not None:
         k, v = run.tape.constant(k.elements, k.dtype), run.tape.constant(v.elements, v.dtype)
+    if bloom.written_out(spec):
+        return bloom.attention(run, q, k, v, spec)
     out = attend(run, q, k, v, spec)
     del q, k, v
     if spec.gated_output:

@@ -123,6 +123,15 @@ def test_the_environments_settings_are_the_runs_own(monkeypatch):
     assert ask("gpt2", vram="24GiB", alloc_conf="").request.conf == ""
 
 
+@pytest.mark.parametrize(
+    ("gpu", "said"),
+    [("m3max", "Apple M3 Max has no CUDA"), ("mi300x", "Instinct MI300X has no CUDA"), ("rtx4090", "")],
+)
+def test_a_card_without_cuda_is_said_to_be_one(gpu, said):
+    for asked in (ask(params="100M", gpu=gpu), ask(__file__, gpu=gpu)):
+        assert [said] * bool(said) == [note[: len(said)] for note in asked.notes if "CUDA:" in note]
+
+
 def test_a_request_survives_the_pipe():
     asked = ask("Qwen/Qwen2.5-0.5B", vram="24GiB", method="lora", gpus=2, strategy="ddp").request
     assert msgspec.json.decode(msgspec.json.encode(asked), type=type(asked)) == asked

@@ -177,6 +177,14 @@ def test_the_bar_and_the_modules_sum_exactly_to_the_peak(run):
     assert sum(row.size_bytes for row in rows if row.depth == 0) == run.peak_allocated_bytes
 
 
+def test_a_small_run_on_a_large_card_has_sizes_that_can_be_read(made):
+    record, trace = made
+    fits = finish(record, trace, Request(kind="model", name="x", capacity_bytes=24 * 1024 * MIB))
+    shown = dryrun_text(fits, Look(80), explain=True)
+    assert "24,576 MiB usable" in shown
+    assert "<0.1" not in shown
+
+
 def test_layers_that_are_alike_are_one_row():
     shares = [Share(name=f"model.layers.{n}.mlp", size_bytes=100) for n in range(40)]
     shares += [

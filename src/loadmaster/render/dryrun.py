@@ -18,7 +18,7 @@ ANSWERS, SKIPPED, TENSORS, RANKS = 6, 6, 16, 8
 
 def dryrun_text(run: DryRun, look: Look, *, explain: bool = False, plan: Plan | None = None) -> str:
     """The whole answer as text that ends in a newline; ``plan``: the closed form's prediction to set beside it."""
-    scale = scale_of(max(run.ledger.peak.process.likely, run.peak_reserved_bytes, run.capacity_bytes or 0))
+    scale = dryrun_words.scale_for(run)
     sections = [
         wrap(plain(dryrun_words.title(run)), look.width),
         _headline(run, look),

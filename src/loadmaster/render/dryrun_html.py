@@ -8,7 +8,7 @@ from loadmaster.dryrun.result import DryRun
 from loadmaster.render import dryrun_modules, dryrun_words
 from loadmaster.render.dryrun_chart import COLOURS, chart
 from loadmaster.render.html_parts import STYLES, box, faint, table, text, title
-from loadmaster.render.sizes import Scale, scale_of, share
+from loadmaster.render.sizes import Scale, share
 
 _KEPT = "repeating-linear-gradient(45deg,#8888,#8888 3px,transparent 3px,transparent 6px)"
 FEW = 8
@@ -16,7 +16,7 @@ FEW = 8
 
 def dryrun_html(run: DryRun) -> str:
     """The verdict, the run over time, what is there at the peak, phases, whose it is, settings and what the answer rests on."""
-    scale = scale_of(max(run.peak_reserved_bytes, run.capacity_bytes or 0))
+    scale = dryrun_words.scale_for(run)
     mark, style, words = dryrun_words.headline(run)
     parts = [
         f"<div>{text(dryrun_words.title(run))}</div>",

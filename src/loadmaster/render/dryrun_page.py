@@ -9,9 +9,8 @@ from loadmaster.dryrun.events import CATEGORIES
 from loadmaster.dryrun.result import DryRun
 from loadmaster.render.dryrun_chart import shown_categories
 from loadmaster.render.dryrun_html import dryrun_html
-from loadmaster.render.dryrun_words import place
+from loadmaster.render.dryrun_words import place, scale_for
 from loadmaster.render.html_parts import text
-from loadmaster.render.sizes import scale_of
 
 _STYLE = """
 :root { color-scheme: light dark; }
@@ -60,7 +59,7 @@ def dryrun_page(run: DryRun) -> str:
 
 def _moments(run: DryRun) -> list[str]:
     """What is told of each moment."""
-    scale = scale_of(max(run.peak_reserved_bytes, run.capacity_bytes or 0))
+    scale = scale_for(run)
     told = []
     for moment in run.timeline:
         lines = [

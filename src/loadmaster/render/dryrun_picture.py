@@ -9,8 +9,15 @@ from loadmaster.dryrun.events import CATEGORIES
 from loadmaster.dryrun.result import DryRun
 from loadmaster.errors import MissingExtraError
 from loadmaster.render.dryrun_chart import CARD, COLOURS, shown_categories, top_bytes
-from loadmaster.render.dryrun_words import STEPLESS, columns, headline, peak_moment, step_words, title
-from loadmaster.render.sizes import scale_of
+from loadmaster.render.dryrun_words import (
+    STEPLESS,
+    columns,
+    headline,
+    peak_moment,
+    scale_for,
+    step_words,
+    title,
+)
 from loadmaster.render.terminal import plain
 
 SIZE_INCHES, DPI = (12.0, 6.2), 120
@@ -28,7 +35,7 @@ def dryrun_png(run: DryRun) -> bytes:
     figure = Figure(figsize=SIZE_INCHES, dpi=DPI, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    scale = scale_of(max(run.peak_reserved_bytes, run.capacity_bytes or 0))
+    scale = scale_for(run)
     edges = list(range(len(run.timeline) + 1))
     below = [0.0] * len(run.timeline)
     handles: list[Any] = []

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from loadmaster.dryrun.result import DryRun, Moment, OutOfMemory
 from loadmaster.render.bar import CACHED, Piece
-from loadmaster.render.sizes import apart
+from loadmaster.render.sizes import Scale, apart, scale_of
 
 OUTSIDE = "outside any module"
 STEPLESS = ("load", "save")
@@ -18,6 +18,11 @@ class Column(NamedTuple):
     step: int
     phase: str
     moments: tuple[Moment, ...]
+
+
+def scale_for(run: DryRun) -> Scale:
+    """The unit of a run's sizes: what it takes decides, or a small program on a large card would be a column of <0.1."""
+    return scale_of(run.peak_reserved_bytes or run.capacity_bytes or 0)
 
 
 def step_words(run: DryRun, step: int) -> str:

@@ -133,7 +133,8 @@ def ask(
     base = _request(kind, programs.named(kind, target), device, common)
     limited = kind == "script" and base.capacity_bytes is not None and not base.try_confs
     card = replace(base.card, limited=limited)
-    return Asked(replace(base, card=card, argv=tuple(argv)), None, () if _is_cpu(device) else notes)
+    notes = () if _is_cpu(device) else (*notes, *_elsewhere(device))
+    return Asked(replace(base, card=card, argv=tuple(argv)), None, notes)
 
 
 def run_asked(
@@ -185,7 +186,9 @@ def _model(
         parse_parallel(**layout)
     fields, name = fields_of(target, params=params)
     request = _request("model", name, device, common)
-    return Asked(replace(request, fields=fields, job=job, layout=layout or None), made, notes)
+    return Asked(
+        replace(request, fields=fields, job=job, layout=layout or None), made, (*notes, *_elsewhere(device))
+    )
 
 
 def _request(kind: Any, name: str, device: Device | None, common: dict[str, Any]) -> Request:
@@ -232,6 +235,14 @@ def _card(device: Device | None, found: Usable | None) -> Card:
         usable_bytes=found.usable_bytes.likely,
         capability=(int(major), int(minor)) if known else Card().capability,
     )
+
+
+def _elsewhere(device: Device | None) -> tuple[str, ...]:
+    """What is simulated is CUDA, whoever made the card."""
+    if device is None or device.gpu.vendor in ("NVIDIA", "CPU", "any", "unknown"):
+        return ()
+    simulated = "this is what PyTorch's CUDA build would take on a card of its size"
+    return (f"{device.name} has no CUDA: {simulated}, and {device.gpu.vendor}'s takes memory otherwise",)
 
 
 def _is_cpu(device: Device | None) -> bool:

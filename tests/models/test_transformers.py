@@ -35,7 +35,7 @@ BASE = {
     "DebertaV2ForMaskedLM": "DebertaV2Model",
 }
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
-LINEAR = ("Linear", "Conv1D", "FalconLinear")
+LINEAR = ("Linear", "Conv1D", "FalconLinear", "PhimoeTopKRouter", "Llama4Router")
 
 
 SMALL = {

@@ -124,3 +124,22 @@ def test_a_router_that_is_a_linear_layer_stops_all_linear() -> None:
         simulate(given, "m", job, Card())
     named = make_job(method="lora", seq=64, targets="q_proj,v_proj")
     assert "the router" not in " ".join(predict(spec, named).warnings)
+
+
+ROUTED = {
+    "mixtral": {"num_local_experts": 8},
+    "qwen3_moe": {"num_experts": 8},
+    "deepseek_v2": {"n_routed_experts": 8},
+}
+
+
+@pytest.mark.parametrize(
+    "words", [{"task": "infer"}, {"method": "lora", "targets": "q_proj,o_proj"}], ids=["infer", "lora"]
+)
+@pytest.mark.parametrize("model_type", ROUTED)
+def test_routed_outputs_are_what_a_dry_run_counts(model_type: str, words: dict[str, object]) -> None:
+    """Mixtral's and DeepSeek's routing weights stay in float32, and weight the experts' outputs so; Qwen 3 casts them."""
+    given = fields(model_type, hidden_size=512, **ROUTED[model_type])
+    job = make_job(seq=4096, loss="fused", **words)
+    closed = predict(config_json.from_fields(given, "m"), job, compute_capability="8.0").peak.allocated.likely
+    assert closed == pytest.approx(simulate(given, "m", job, Card()).peak_allocated_bytes, rel=0.04)

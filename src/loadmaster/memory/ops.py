@@ -110,12 +110,11 @@ def mul(tape: Tape, a: Tensor, b: Tensor, name: str, elements: Size | None = Non
     types = (a.dtype, b.dtype)
 
     def backward(t: Tape, g: Grads, s: list[Tensor]) -> Sequence[Tensor | None]:
-        grads: list[Tensor | None] = []
-        for need, dtype in zip(needs, types, strict=True):
-            grad = t.new(full, out, f"{name} gradient") if need else None
-            if grad is not None and dtype != out:
-                grad = t.new(full, dtype, f"{name} gradient")
-            grads.append(grad)
+        grads = [t.new(full, out, f"{name} gradient") if need else None for need in needs]
+        # What the node has returned is cast one by one, beside what it was given (engine.cpp call_function, validate_outputs).
+        for index, dtype in enumerate(types):
+            if grads[index] is not None and dtype != out:
+                grads[index] = t.new(full, dtype, f"{name} gradient")
         return grads
 
     return tape.record("mul", [a, b], y, saved, backward)

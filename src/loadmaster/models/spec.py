@@ -181,6 +181,12 @@ class Experts(Record, kw_only=True, tag=True):
     shared: Mlp | None = None
     shared_gate: Linear | None = None
     stacked: bool = False
+    wide_weights: bool = False
+    """Routing weights stay in float32, and so what the experts' outputs become by them."""
+    wide_router: bool = False
+    """The router's product is taken in float32, from copies of its input and its weight."""
+    all_tokens: bool = False
+    """Every expert runs on all tokens, which scores have set to zero where it isn't chosen (Llama 4)."""
     inputs_first: bool = False
     """A stacked tensor is experts × inputs × outputs (gpt-oss, Llama 4), not experts × outputs × inputs."""
     extra: tuple[Parameter, ...] = ()

@@ -113,26 +113,31 @@ def _relu2(tape: Tape, x: Tensor) -> Tensor:
 
 
 def _experts(run: Run, x: Tensor, spec: Experts) -> Tensor:
+    if spec.all_tokens:
+        return _on_all_tokens(run, x, spec)
     weights = _route(run, x, spec)
-    one_by_one = not spec.stacked and run.frozen
-    merged = Merged(run, spec)
-    out = _one_by_one(run, x, spec) if one_by_one else _all_at_once(run, x, spec, merged)
-    if one_by_one and not run.tape.grad_enabled:
-        weights = run.tape.new(out.elements // _width(spec), weights.dtype, "routing weights of an expert")
-    weighted = ops.mul(run.tape, out, weights, "weighted expert outputs")
-    del out
-    result = _in_token_order(run, x, weighted, spec)
-    del weighted, merged
+    if not spec.stacked and run.frozen:
+        out = _one_by_one(run, x, spec)
+        if not run.tape.grad_enabled:
+            weights = run.tape.new(
+                out.elements // _width(spec), weights.dtype, "routing weights of an expert"
+            )
+        weighted = ops.mul(run.tape, out, weights, "weighted expert outputs")
+        del out
+        result = _in_token_order(run, x, [weighted])
+        del weighted
+    else:
+        result = _all_at_once(run, x, weights, spec)
     return result if spec.shared is None else _with_shared(run, x, result, spec)
 
 
-def _all_at_once(run: Run, x: Tensor, spec: Experts, merged: Merged) -> Tensor:
-    """Grouped products of all experts."""
+def _all_at_once(run: Run, x: Tensor, weights: Tensor, spec: Experts) -> Tensor:
+    """Grouped products of all experts (grouped_mm_experts_forward), which keeps its variables until it returns."""
     tape = run.tape
+    merged = Merged(run, spec)
     pairs = run.rows * spec.per_token
     chosen = ops.copy(tape, x, "tokens sorted by expert", pairs * _width(spec))
     hidden = _grouped(run, chosen, spec, pairs, spec.expert.projections, "experts up", merged)
-    del chosen
     width = spec.expert.width
     if spec.expert.gated:
         gate, up = tape.view(hidden, pairs * width), tape.view(hidden, pairs * width)
@@ -141,7 +146,28 @@ def _all_at_once(run: Run, x: Tensor, spec: Experts, merged: Merged) -> Tensor:
         del gate, up
     else:
         hidden = activation(run, hidden, spec.expert.activation)
-    return _grouped(run, hidden, spec, pairs, (spec.expert.output,), "experts down", merged)
+    hidden = _grouped(run, hidden, spec, pairs, (spec.expert.output,), "experts down", merged)
+    weighted = [ops.mul(tape, hidden, weights, "weighted expert outputs")]
+    return _in_token_order(run, x, weighted)
+
+
+def _on_all_tokens(run: Run, x: Tensor, spec: Experts) -> Tensor:
+    """Llama4TextMoe and Llama4TextExperts: batched products of every expert with all tokens."""
+    tape, pairs, width = run.tape, run.rows * spec.count, spec.expert.width
+    scores = run.linear(x, spec.router, adapted=spec.router.derived, quantised=False)
+    scores = ops.elementwise(tape, scores, "router scores", keeps="output")
+    repeated = ops.copy(tape, x, "tokens for each expert", pairs * _width(spec))
+    routed = ops.mul(tape, repeated, scores, "weighted tokens")
+    del repeated
+    joint = _grouped(run, routed, spec, pairs, spec.expert.projections, "experts up", None)
+    gate, up = tape.view(joint, pairs * width), tape.view(joint, pairs * width)
+    hidden = ops.mul(tape, up, activation(run, gate, spec.expert.activation), "gated product")
+    result = _grouped(run, hidden, spec, pairs, (spec.expert.output,), "experts down", None)
+    del hidden, gate, up, joint
+    if spec.shared is None:
+        return ops.copy(tape, result, "experts output", x.elements)
+    shared = mlp(run, x, spec.shared)
+    return ops.add(tape, shared, ops.copy(tape, result, "experts output", x.elements), "experts output")
 
 
 def _one_by_one(run: Run, x: Tensor, spec: Experts) -> Tensor:
@@ -157,9 +183,10 @@ def _one_by_one(run: Run, x: Tensor, spec: Experts) -> Tensor:
     return out
 
 
-def _in_token_order(run: Run, x: Tensor, weighted: Tensor, spec: Experts) -> Tensor:
-    """Expert outputs summed for each token."""
-    back = ops.copy(run.tape, weighted, "expert outputs in token order")
+def _in_token_order(run: Run, x: Tensor, weighted: list[Tensor]) -> Tensor:
+    """Expert outputs summed for each token; ``weighted`` is emptied as its variable is given the outputs in order."""
+    back = ops.copy(run.tape, weighted[0], "expert outputs in token order")
+    weighted.clear()
     total = ops.copy(run.tape, back, "experts output", x.elements)
     del back
     return ops.cast(run.tape, total, x.dtype, "experts output")
@@ -183,25 +210,31 @@ def _width(spec: Experts) -> int:
 
 def _route(run: Run, x: Tensor, spec: Experts) -> Tensor:
     tape = run.tape
-    logits = router_logits(run, x, spec.router)
+    logits = router_logits(run, x, spec.router, wide=spec.wide_router)
     scores = ops.softmax(
         tape, ops.cast(tape, logits, "float32", "router logits"), "router probabilities", "float32"
     )
     del logits
     top = ops.copy(tape, scores, "router top-k", run.rows * spec.per_token)
     tape.scratch(run.rows * spec.per_token * 3, "int64", "routing indices")
-    return ops.cast(tape, top, x.dtype, "routing weights")
+    return top if spec.wide_weights else ops.cast(tape, top, x.dtype, "routing weights")
 
 
 def _grouped(
-    run: Run, x: Tensor, spec: Experts, pairs: Size, linears: tuple[Linear, ...], name: str, merged: Merged
+    run: Run,
+    x: Tensor,
+    spec: Experts,
+    pairs: Size,
+    linears: tuple[Linear, ...],
+    name: str,
+    merged: Merged | None,
 ) -> Tensor:
     """One grouped product over all experts' stacked weights (torch._grouped_mm)."""
     inputs, outputs = linears[0].inputs, sum(linear.outputs for linear in linears)
     fused = Linear(
         name=f"experts.{linears[0].name.rpartition('.')[2]}", inputs=inputs * spec.count, outputs=outputs
     )
-    weight = merged.weight(linears[0].name)
+    weight = None if merged is None else merged.weight(linears[0].name)
     if weight is None:
         weight = run.tape.parameter(fused.name, fused.inputs * outputs, run.weights, trainable=not run.frozen)
     return ops.linear(run.tape, x, weight, pairs * outputs, name)

@@ -74,13 +74,26 @@ def _baddbmm(tape: Tape, left: Tensor, right: Tensor, size: Size, dtype: str) ->
     return tape.record("baddbmm", [left, right], y, [left, right], backward)
 
 
-def router_logits(run: Run, x: Tensor, router: Linear) -> Tensor:
-    """A router's product with its weight, which is a bare parameter: an adapter's whole update is added to a copy of it
-    (_LoraParameterProxy)."""
+def router_logits(run: Run, x: Tensor, router: Linear, *, wide: bool = False) -> Tensor:
+    """A router's product with its weight; ``wide``: in float32, from copies of both."""
+    tape, weight = run.tape, _router_weight(run, router)
+    if weight is None and not wide:
+        return run.linear(x, router, adapted=router.derived, quantised=False)
+    if weight is None:
+        size = router.inputs * router.outputs
+        weight = tape.parameter(router.name, size, rest_dtype(run.job), trainable=not run.frozen)
+    if wide:
+        x = ops.cast(tape, x, "float32", f"{router.name} input")
+        weight = ops.cast(tape, weight, "float32", f"{router.name} weight")
+    return ops.linear(tape, x, weight, run.rows * router.outputs, router.name)
+
+
+def _router_weight(run: Run, router: Linear) -> Tensor | None:
+    """The weight of a router, a bare parameter, with an adapter's whole update added to a copy (_LoraParameterProxy)."""
     lora = run.job.lora if run.job.training else None
     times = ranks(lora, f"{router.name}.weight") if lora is not None else 0
     if lora is None or not times:
-        return run.linear(x, router, adapted=router.derived, quantised=False)
+        return None
     tape, size, dtype = run.tape, router.inputs * router.outputs, rest_dtype(run.job)
     a, b = (
         tape.parameter(f"{router.name}.{side}", lora.rank * times * each, lora.dtype, trainable=True)
@@ -88,5 +101,4 @@ def router_logits(run: Run, x: Tensor, router: Linear) -> Tensor:
     )
     update = ops.scale(tape, ops.matmul(tape, b, a, size, "router update"), "router update scaled")
     update = ops.cast(tape, update, dtype, "router update")
-    weight = ops.add(tape, tape.constant(size, dtype), update, "merged router weight")
-    return ops.linear(tape, x, weight, run.rows * router.outputs, router.name)
+    return ops.add(tape, tape.constant(size, dtype), update, "merged router weight")

@@ -65,6 +65,8 @@ def routed(config: Config, of: Shape, *, shared: int | None) -> Experts:
         of.activation,
         count=config.count("n_routed_experts"),
         per_token=config.count("num_experts_per_tok"),
+        wide_weights=True,
+        wide_router=True,
         shared=gated_mlp(of.hidden, width * shared, of.activation, prefix="mlp.shared_experts")
         if shared
         else None,

@@ -46,6 +46,7 @@ def text(config: Config, root: str = "model", head: str = "lm_head") -> tuple[To
         prefix="feed_forward",
         router="router",
         router_derived=True,
+        all_tokens=True,
         inputs_first=True,
         shared=gated_mlp(of.hidden, of.width, of.activation, prefix="feed_forward.shared_expert"),
     )

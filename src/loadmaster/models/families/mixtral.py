@@ -18,6 +18,7 @@ def text(config: Config, root: str = "model", head: str = "lm_head") -> tuple[To
         of.activation,
         count=config.count("num_local_experts", "num_experts"),
         per_token=config.count("num_experts_per_tok"),
+        wide_weights=True,
     )
     config.ignore("num_experts")
     block = Block(

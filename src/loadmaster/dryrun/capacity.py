@@ -13,12 +13,10 @@ USUAL = (
     "expandable_segments:True",
     "max_split_size_mb:512",
     "max_split_size_mb:128",
-    "garbage_collection_threshold:0.8",
     "roundup_power2_divisions:8",
-    "expandable_segments:True,garbage_collection_threshold:0.8",
 )
-"""What people try first, each with what PyTorch's page "CUDA semantics" says of it: less fragmentation (the first three), reuse
-before the card is full, fewer different sizes."""
+"""What people try first, each with what PyTorch's page "CUDA semantics" says of it: less fragmentation (the first three), fewer
+different sizes. ``garbage_collection_threshold`` isn't here: it does nothing without a memory fraction below 1."""
 
 
 def find_oom(trace: Trace, conf: AllocConf, capacity_bytes: int) -> OutOfMemory | None:

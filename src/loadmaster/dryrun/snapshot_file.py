@@ -6,18 +6,16 @@ The pickle has protocol 4: viewers before torch 2.12 refuse protocol 5.
 
 from __future__ import annotations
 
-import os
 import pickle
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from loadmaster.dryrun.alloc_conf import AllocConf
 from loadmaster.dryrun.allocator import Allocator, Block, OutOfMemoryError
+from loadmaster.dryrun.files import write_whole
 from loadmaster.dryrun.replaying import ALLOC_EVENT, FREE_EVENT
 from loadmaster.dryrun.reports import Frames, segments
-from loadmaster.errors import BadFileError
 
 Dict = dict[str, Any]
 
@@ -138,20 +136,4 @@ def snapshot_of(
 
 def write_snapshot(snapshot: Dict, path: str | Path) -> None:
     """Write a snapshot's file, whole or not at all; raises BadFileError where that can't be."""
-    target = Path(path)
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    except OSError as error:
-        raise BadFileError(path, f"can't be written: {error.strerror or error}") from None
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            pickle.dump(snapshot, file, protocol=4)
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
-        temporary.replace(target)
-    except OSError as error:
-        raise BadFileError(path, f"can't be written: {error.strerror or error}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_whole(path, pickle.dumps(snapshot, protocol=4))

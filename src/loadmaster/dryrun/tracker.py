@@ -60,7 +60,7 @@ class Place:
 
 
 class Tracker:
-    """The blocks of one simulated device. ``peak_bytes`` is the highest of allocated bytes, ``peak_index`` where."""
+    """The blocks of one simulated device; what they add up to is in the trace (``report``)."""
 
     def __init__(self, pool: Allocator, card: Card) -> None:
         self.allocator, self.card, self.trace, self.place = pool, card, Trace(), Place()
@@ -70,9 +70,6 @@ class Tracker:
         self.blocks: dict[int, Block | None] = {}
         """By storage; None: the storage is empty for now."""
         self.stream = 0
-        self.peak_bytes = self.peak_index = 0
-        self.peaks: dict[tuple[int, str], tuple[int, int, int]] = {}
-        """By step and phase: the highest allocated bytes, where, and the highest reserved bytes."""
         self._watches: dict[int, weakref.ref[Any]] = {}
 
     def see(self, tensor: torch.Tensor, op: str) -> Block | None:
@@ -118,15 +115,7 @@ class Tracker:
         block.held, block.size_bytes, block.op = held, held.size, op
         block.phase, block.step = place.phase, place.step
         block.call, block.module = place.now()
-        allocated, reserved = self.allocator.allocated_bytes, self.allocator.reserved_bytes
-        trace.level(allocated, reserved)
-        if allocated > self.peak_bytes:
-            self.peak_bytes, self.peak_index = allocated, block.born
-        at = (block.step, block.phase)
-        before = self.peaks.get(at, (0, 0, 0))
-        if allocated > before[0] or reserved > before[2]:
-            most = max((allocated, block.born), before[:2])
-            self.peaks[at] = (*most, max(reserved, before[2]))
+        trace.level(self.allocator.allocated_bytes, self.allocator.reserved_bytes)
         return block
 
     def _refused(self, error: OutOfMemoryError, op: str) -> NoReturn:
@@ -222,11 +211,6 @@ class Tracker:
         elif phase != "load" and not place.step:
             place.step = 1  # steps count from 1; 0 is what comes before
         self.trace.mark(phase, place.step)
-        at = (place.step, phase)
-        allocated, reserved = self.allocator.allocated_bytes, self.allocator.reserved_bytes
-        before = self.peaks.get(at, (-1, 0, 0))
-        if allocated > before[0]:
-            self.peaks[at] = (allocated, max(len(self.trace.events) - 1, 0), max(before[2], reserved))
 
     def call(self, path: str) -> None:
         """A module's forward begins."""
